@@ -58,12 +58,12 @@ class ListenAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Listener:
+class Listener(uvicorn.Server):
     """Serves an application on an address, in the thread that calls `run`, until `stop` is called from any other, or a signal."""
 
     def __init__(self, app: ASGIApp, address: ListenAddress, ready: Callable[[ListenAddress], None]) -> None:
         """`ready` is called with the address once connections are taken."""
-        self._address = address
+        self._address, self._ready = address, ready
         config = uvicorn.Config(
             app,
             host=address.host,
@@ -83,12 +83,12 @@ class Listener:
             h11_max_incomplete_event_size=_HEAD_BYTES,
             timeout_graceful_shutdown=int(address.connection_s) + 1,
         )
-        self._server = _Server(config, lambda host, port: ready(replace(address, host=host, port=port)))
+        super().__init__(config)
 
-    def run(self) -> None:
+    def run(self, sockets: Any = None) -> None:
         """Serve. Raises UsageError `listen_failed` if the address cannot be used."""
         try:
-            self._server.run()
+            super().run(sockets)
         except SystemExit:
             # The server reports a failed start like this; its message goes to a log that is off.
             detail = f"cannot listen on {self._address}: it is in use, or not an address of this machine"
@@ -96,24 +96,18 @@ class Listener:
 
     def stop(self) -> None:
         """Take no further connection, answer those that are open, and end `run`."""
-        self._server.should_exit = True
-
-
-class _Server(uvicorn.Server):
-    """The server of uvicorn, without its signal handlers, which reports the address that it listens on."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[str, int], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Signals are those of the program."""
         yield
 
     async def startup(self, sockets: Any = None) -> None:
+        """Begin to listen, and report the address."""
         await super().startup(sockets)
         host, port = self.servers[0].sockets[0].getsockname()[:2]
-        self._ready(host, port)
+        self._ready(replace(self._address, host=host, port=port))
 
 
 def _bounded(address: ListenAddress) -> type[H11Protocol]:

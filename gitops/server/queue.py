@@ -76,25 +76,26 @@ class ListedEvent:
     reason: str
 
 
-class EventQueue:
-    """See the module. Raises GitopsError `queue_unusable` wherever the file cannot be read or written."""
+class EventQueue(Database):
+    """See the module. Raises GitopsError `queue_unusable` wherever the file cannot be read or written.
+
+    `open_shared` is enough to list events, and to retry and remove some, whether or not a server owns the queue.
+    """
 
     def __init__(
         self, path: Path, clock: Clock, *, most: int = 10_000, attempts: int = 8, faults: Faults | None = None
     ) -> None:
         """At most `most` events may wait. An event with `attempts` unfinished attempts is given up when the queue opens."""
-        self._file, self._clock, self._most = Database(path), clock, most
-        self._attempts, self._faults = attempts, faults or NoFaults()
-
-    # -- opening ---------------------------------------------------------------------------------------------------
+        super().__init__(path)
+        self._clock, self._most, self._attempts, self._faults = clock, most, attempts, faults or NoFaults()
 
     def open_owned(self) -> None:
         """Open the queue as its owner, and create it if it is missing; events that were being handled wait again.
 
         Raises GitopsError `queue_in_use` if another process owns it.
         """
-        self._file.open_owned()
-        with self._file.writing() as database:
+        super().open_owned()
+        with self.writing() as database:
             given_up = "the process ended during each attempt to handle this event"
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE state = 'running' AND attempts >= ?",
@@ -103,22 +104,12 @@ class EventQueue:
             for (number,) in database.execute("SELECT number FROM event WHERE state = 'running'").fetchall():
                 _wait_again(database, number, self._now(), "the process ended while it handled this event")
 
-    def open_shared(self) -> None:
-        """Open an existing queue, to list it or to retry and remove events, whether or not a server owns it."""
-        self._file.open_shared()
-
-    def close(self) -> None:
-        """Close the file, and end all waiting."""
-        self._file.close()
-
-    # -- adding ----------------------------------------------------------------------------------------------------
-
     def enqueue(self, repository: str, event: Event, marks: Sequence[str] = ()) -> EnqueueResult:
         """Add an event of a repository; `marks` identify its delivery, empty for an event without one.
 
         Raises GitopsError `queue_full`.
         """
-        with around(self._faults, "server.queue", "accept"), self._file.writing() as database:
+        with around(self._faults, "server.queue", "accept"), self.writing() as database:
             now = self._now()
             database.execute("DELETE FROM delivery WHERE seen < ?", (now - _milliseconds(_REMEMBERED),))
             for mark in marks:
@@ -140,7 +131,7 @@ class EventQueue:
             else:
                 (waiting,) = database.execute("SELECT count(*) FROM event WHERE state = 'waiting'").fetchone()
                 if waiting >= self._most:
-                    raise GitopsError(Code.QUEUE_FULL, f"{waiting} events wait already", path=str(self._file.path))
+                    raise GitopsError(Code.QUEUE_FULL, f"{waiting} events wait already", path=str(self.path))
                 number = database.execute(
                     "INSERT INTO event (repository, subject, document, state, attempts, received, due, reason)"
                     " VALUES (?, ?, ?, 'waiting', 0, ?, ?, '')",
@@ -152,11 +143,9 @@ class EventQueue:
             )
         return EnqueueResult.QUEUED if waits is None else EnqueueResult.MERGED
 
-    # -- handling --------------------------------------------------------------------------------------------------
-
     def take(self) -> QueuedEvent | None:
         """The oldest event that is due, of a repository of which none is being handled; None if there is none."""
-        with self._file.writing(wakes=False) as database:
+        with self.writing(wakes=False) as database:
             found = database.execute(
                 "SELECT number, repository, document, attempts FROM event WHERE state = 'waiting' AND due <= ?"
                 " AND repository NOT IN (SELECT repository FROM event WHERE state = 'running') ORDER BY number LIMIT 1",
@@ -170,7 +159,7 @@ class EventQueue:
 
     def finish(self, event: QueuedEvent) -> None:
         """Remove an event that is done, and an earlier one with the same subject that was given up."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             database.execute(
                 "DELETE FROM event WHERE state = 'failed' AND (repository, subject) IN"
                 " (SELECT repository, subject FROM event WHERE number = ? AND state = 'running')",
@@ -180,13 +169,13 @@ class EventQueue:
 
     def postpone(self, event: QueuedEvent, by: timedelta, reason: str) -> None:
         """Let an event wait after a temporary failure."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             if _is_running(database, event):
                 _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
     def give_up(self, event: QueuedEvent, reason: str) -> None:
         """Keep an event that failed, until a person decides about it."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             database.execute(
                 "UPDATE event SET state = 'failed', reason = ? WHERE number = ? AND state = 'running'",
                 (reason[:_MAX_REASON], event.number),
@@ -194,37 +183,24 @@ class EventQueue:
 
     def release(self, event: QueuedEvent) -> None:
         """Let an event wait as if it had not been taken, because its handling was stopped."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             if _is_running(database, event):
                 database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
                 _wait_again(database, event.number, self._now(), "")
 
-    # -- waiting ---------------------------------------------------------------------------------------------------
-
-    @property
-    def changes(self) -> int:
-        """A counter for `wait`, to be read before `take`: it grows with each change made through this object."""
-        return self._file.changes
-
     def wait(self, seen: int, longest: timedelta) -> None:
         """Wait until `changes` is not `seen`, or the next event is due, but not longer than `longest`."""
-        with self._file.reading() as database:
+        with self.reading() as database:
             (due,) = database.execute(
                 "SELECT min(due) FROM event WHERE state = 'waiting'"
                 " AND repository NOT IN (SELECT repository FROM event WHERE state = 'running')"
             ).fetchone()
         left = longest if due is None else min(longest, timedelta(milliseconds=max(1, due - self._now())))
-        self._file.wait(seen, left)
-
-    def wake(self) -> None:
-        """End all waiting."""
-        self._file.wake()
-
-    # -- listing ---------------------------------------------------------------------------------------------------
+        super().wait(seen, left)
 
     def listed(self) -> tuple[ListedEvent, ...]:
         """All events that are not done, oldest first."""
-        with self._file.reading() as database:
+        with self.reading() as database:
             rows = database.execute(
                 "SELECT number, repository, subject, state, attempts, received, due, reason FROM event ORDER BY number"
             ).fetchall()
@@ -232,20 +208,20 @@ class EventQueue:
 
     def counts(self) -> Mapping[EventState, int]:
         """How many events are in each state."""
-        with self._file.reading() as database:
+        with self.reading() as database:
             found = dict(database.execute("SELECT state, count(*) FROM event GROUP BY state").fetchall())
         return {state: int(found.get(state.value, 0)) for state in EventState}
 
     def retry(self, number: int) -> None:
         """Retry an event that waits for its next attempt or was given up. Raises GitopsError `queue_event_missing`."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             self._require(database, number)
             database.execute("UPDATE event SET attempts = 0 WHERE number = ?", (number,))
             _wait_again(database, number, self._now(), "")
 
     def forget(self, number: int) -> None:
         """Remove an event that is not being handled. Raises GitopsError `queue_event_missing`."""
-        with self._file.writing() as database:
+        with self.writing() as database:
             self._require(database, number)
             database.execute("DELETE FROM event WHERE number = ?", (number,))
 
@@ -253,7 +229,7 @@ class EventQueue:
         found = database.execute("SELECT 1 FROM event WHERE number = ? AND state <> 'running'", (number,)).fetchone()
         if found is None:
             detail = f"there is no event {number} that waits or was given up"
-            raise GitopsError(Code.QUEUE_EVENT_MISSING, detail, path=str(self._file.path))
+            raise GitopsError(Code.QUEUE_EVENT_MISSING, detail, path=str(self.path))
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1000)

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
@@ -24,7 +23,6 @@ _COUNTED = {
     "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
     "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
 }
-_WAITING = ("gitops_queue_events", "Events in the queue by their state.")
 
 
 class Counters:
@@ -49,35 +47,17 @@ class Counters:
             lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} counter"]
             values = sorted((value, count) for (counted, value), count in found.items() if counted == name)
             lines += [f'{metric}{{{label}="{value}"}} {count}' for value, count in values]
-        metric, summary = _WAITING
-        lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} gauge"]
-        lines += [f'{metric}{{state="{state}"}} {queued[state]}' for state in EventState]
+        lines += ["# HELP gitops_queue_events Events in the queue by their state.", "# TYPE gitops_queue_events gauge"]
+        lines += [f'gitops_queue_events{{state="{state}"}} {queued[state]}' for state in EventState]
         return "\n".join(lines) + "\n"
 
 
-class StopSignal:
+class StopSignal(threading.Event):
     """Says that the server stops, and ends every wait."""
-
-    def __init__(self) -> None:
-        """Not set."""
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """Stop."""
-        self._event.set()
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the server stops."""
-        return self._event.is_set()
-
-    def wait(self, longest: timedelta) -> bool:
-        """Wait; returns early, and true, when the server stops."""
-        return self._event.wait(longest.total_seconds())
 
     def pause(self, seconds: float) -> None:
         """Wait between two attempts of a forge client. Raises RemoteError `forge_unavailable` when the server stops."""
-        if self._event.wait(seconds):
+        if self.wait(seconds):
             raise RemoteError(Code.FORGE_UNAVAILABLE, "the server stops", retryable=True)
 
 

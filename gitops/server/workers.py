@@ -97,7 +97,7 @@ class WorkerPool:
     # -- the threads -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while not self._stop.is_set:
+        while not self._stop.is_set():
             seen = self._queue.changes
             try:
                 queued = self._queue.take()
@@ -106,7 +106,7 @@ class WorkerPool:
                     continue
             except GitopsError as error:
                 self._context.log(f"{error.code}: {error.detail}")
-                self._stop.wait(_LOOK_AGAIN)
+                self._stop.wait(_LOOK_AGAIN.total_seconds())
                 continue
             with self._guard:
                 self._running[queued.number] = queued
@@ -135,7 +135,7 @@ class WorkerPool:
             return
         self._log(queued, reason)
         pause = self._retry.pause(queued.attempts) if temporary else None
-        if self._stop.is_set and temporary:
+        if self._stop.is_set() and temporary:
             self._record("stopped", lambda: self._queue.release(queued))
             self._log(queued, "released")
         elif pause is not None:
@@ -164,7 +164,7 @@ class WorkerPool:
                 change()
             except GitopsError as error:
                 self._context.log(f"{error.code}: {error.detail}")
-                if self._stop.wait(_LOOK_AGAIN):
+                if self._stop.wait(_LOOK_AGAIN.total_seconds()):
                     return
             else:
                 self._context.counters.add("events", outcome)
@@ -172,13 +172,13 @@ class WorkerPool:
 
     def _tick(self, repositories: Sequence[str], every: timedelta) -> None:
         """Add the first timer events at once: the sweep finds what was missed while the server did not run."""
-        while not self._stop.is_set:
+        while not self._stop.is_set():
             for repository in repositories:
                 try:
                     self._queue.enqueue(repository, TimerEvent())
                 except GitopsError as error:
                     self._context.log(f"{error.code}: {error.detail}")
-            self._stop.wait(every)
+            self._stop.wait(every.total_seconds())
 
     def _log(self, queued: QueuedEvent, text: str) -> None:
         self._context.log(f"{queued.repository} #{queued.number}: {text}")

@@ -331,7 +331,7 @@ def test_laws_of_the_line(tmp_path_factory, steps) -> None:
 
 def test_a_full_disk_refuses_and_loses_nothing(queue) -> None:
     queue.enqueue(ONE, move(1), ("id:1",))
-    limit = queue._file._connection.execute
+    limit = queue._connection.execute
     (pages,) = limit("PRAGMA page_count").fetchone()
     limit(f"PRAGMA max_page_count = {pages}")
     large = CommentEvent(1, "c", Account("7", "alice"), "x" * 60_000, "2026-03-01T00:00:00Z")

@@ -142,7 +142,7 @@ def test_a_lost_race_is_run_again_and_a_problem_is_told_already(tmp_path) -> Non
 def test_what_cannot_be_read_is_given_up(tmp_path) -> None:
     with Shop(tmp_path, quiet) as shop:
         shop.offer(ONE, "a")
-        with shop.queue._file.writing() as database:
+        with shop.queue.writing() as database:
             database.execute("UPDATE event SET document = ?", (b'{"version": 9, "kind": "head"}',))
         shop.start()
         shop.log.until("given up")
@@ -231,7 +231,7 @@ def test_stopping_waits_for_what_runs(tmp_path) -> None:
         shop.offer(ONE, "b")
         shop.start()
         shop.log.until("in the middle")
-        threading.Thread(target=lambda: (shop.context.stop.wait(timedelta(seconds=30)), gate.set())).start()
+        threading.Thread(target=lambda: (shop.context.stop.wait(30), gate.set())).start()
         assert shop.pool.stop(timedelta(seconds=30))
         assert shop.states() == [("b", "waiting")]
 
@@ -272,7 +272,7 @@ def test_the_first_tick_comes_at_once_and_others_follow(tmp_path) -> None:
         shop.start(every=timedelta(milliseconds=20))
         shop.log.until("#1: timer")
         shop.log.until(": timer", 2)
-        assert not shop.context.stop.is_set
+        assert not shop.context.stop.is_set()
         assert shop.pool.alive
 
 
