@@ -58,8 +58,7 @@ def log(options: argparse.Namespace) -> int:
 def audit(options: argparse.Namespace) -> int:
     """`gitops audit`. Exit code 1 for findings, 2 for options that do not go together."""
     form = options.format or ("json" if options.json else "text")
-    problem = _misuse(options, form)
-    if problem:
+    if problem := _misuse(options, form):
         complain(problem)
         return USAGE
     options.json = form == "json"  # errors that end the command have the same form

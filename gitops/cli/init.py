@@ -22,7 +22,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, read_file, read_templates
 from gitops.init.files import FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
 from gitops.init.files import init as plan_files
-from gitops.init.steps import Step, next_steps
+from gitops.init.steps import next_steps
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -52,7 +52,14 @@ def init(options: argparse.Namespace) -> int:
     private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
     steps = next_steps(request, checkout.server, private_key)
     if options.json:
-        show_form(_form(outcome, made, steps, problems))
+        show_form(
+            {
+                "ok": not problems.has_errors,
+                "files": [{"path": f.path, "state": str(f.state), "made": f.path in made} for f in outcome.files],
+                "next": [{"text": step.text, "commands": list(step.commands)} for step in steps],
+                "diagnostics": problems.to_json(),
+            }
+        )
     else:
         lines = [*_diffs(outcome)] if options.diff else []
         if made_key:
@@ -164,12 +171,3 @@ def _diffs(outcome: InitOutcome) -> Iterator[str]:
             )
             source = "/dev/null" if file.before is None else f"a/{file.path}"
             yield from difflib.unified_diff(before, after, source, f"b/{file.path}", lineterm="")
-
-
-def _form(outcome: InitOutcome, made: list[str], steps: tuple[Step, ...], found: Diagnostics) -> dict[str, object]:
-    return {
-        "ok": not found.has_errors,
-        "files": [{"path": f.path, "state": str(f.state), "made": f.path in made} for f in outcome.files],
-        "next": [{"text": step.text, "commands": list(step.commands)} for step in steps],
-        "diagnostics": found.to_json(),
-    }

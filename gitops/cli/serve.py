@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,34 +153,31 @@ def _writer(*, as_json: bool) -> Callable[[str], None]:
 
 def queue(options: argparse.Namespace) -> int:
     """`gitops bot queue`: retry or remove one event if an option says so, then list all, whether or not a server runs."""
-    opened = EventQueue(Path(options.queue), SystemClock())
-    opened.open_shared()
-    try:
+    with closing(EventQueue(Path(options.queue), SystemClock())) as events:
+        events.open_shared()
         if options.retry is not None:
-            opened.retry(options.retry)
+            events.retry(options.retry)
         if options.forget is not None:
-            opened.forget(options.forget)
-        found = opened.listed()
-    finally:
-        opened.close()
+            events.forget(options.forget)
+        found = events.listed()
     if options.json:
-        show_form({"ok": True, "events": [_form(each) for each in found]})
+        forms = [
+            {
+                "number": event.number,
+                "repository": event.repository,
+                "subject": event.subject,
+                "state": event.state.value,
+                "attempts": event.attempts,
+                "received": _time(event.received),
+                "due": _time(event.due),
+                "reason": event.reason,
+            }
+            for event in found
+        ]
+        show_form({"ok": True, "events": forms})
     else:
         say("\n".join(map(_line, found)) or "nothing waits")
     return OK
-
-
-def _form(event: ListedEvent) -> dict[str, object]:
-    return {
-        "number": event.number,
-        "repository": event.repository,
-        "subject": event.subject,
-        "state": event.state.value,
-        "attempts": event.attempts,
-        "received": _time(event.received),
-        "due": _time(event.due),
-        "reason": event.reason,
-    }
 
 
 def _line(event: ListedEvent) -> str:

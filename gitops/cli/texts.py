@@ -140,7 +140,20 @@ def fmt(options: argparse.Namespace) -> int:
         except GitopsError as error:
             found.add_error(error)
     if options.json:
-        show_form(_form(outcome, found, written))
+        files = [
+            {
+                "path": file.path,
+                "changed": file.changed,
+                "written": file.path in written,
+                "digest_before": file.digests[0],
+                "digest_after": file.digests[1],
+                "digest_moves": file.digest_moves,
+                "updates": list(file.updates),
+            }
+            for file in outcome.files
+        ]
+        updates, problems = list(outcome.updates), found.to_json()
+        show_form({"ok": not found.has_errors, "files": files, "updates": updates, "diagnostics": problems})
     else:
         diffs = (line for file in outcome.changed for line in _diff(file)) if options.diff else ()
         lines = [*diffs, *_lines(outcome, written), *diagnostic_lines(found)]
@@ -183,26 +196,6 @@ def _diff(file: FileLayout) -> Iterator[str]:
 
     before, after = (data.decode("utf-8", "replace").split("\n") for data in (file.before, file.after))
     return difflib.unified_diff(before, after, f"a/{file.path}", f"b/{file.path}", lineterm="")
-
-
-def _form(outcome: FormatOutcome, found: Diagnostics, written: AbstractSet[str]) -> dict[str, object]:
-    return {
-        "ok": not found.has_errors,
-        "files": [
-            {
-                "path": file.path,
-                "changed": file.changed,
-                "written": file.path in written,
-                "digest_before": file.digests[0],
-                "digest_after": file.digests[1],
-                "digest_moves": file.digest_moves,
-                "updates": list(file.updates),
-            }
-            for file in outcome.files
-        ],
-        "updates": list(outcome.updates),
-        "diagnostics": found.to_json(),
-    }
 
 
 def _replace(path: str, file: FileLayout) -> None:

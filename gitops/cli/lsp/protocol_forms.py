@@ -11,7 +11,6 @@ from gitops.editor import (
     FILE,
     KEY,
     Completion,
-    CompletionItem,
     EditorProblem,
     Encoding,
     FileSpan,
@@ -91,7 +90,18 @@ class ProtocolForms:
     def completion_list(self, completion: Completion) -> lsp.CompletionList:
         """The items of a completion, in their order."""
         area = self.range(completion.span)
-        found = [_item(each, area, at) for at, each in enumerate(completion.items)]
+        found = [
+            lsp.CompletionItem(
+                label=item.label,
+                kind=_ITEM_KINDS.get(item.kind, lsp.CompletionItemKind.Value),
+                detail=item.detail or None,
+                documentation=item.documentation or None,
+                sort_text=f"{rank:04}",
+                filter_text=item.insert or item.label,
+                text_edit=lsp.TextEdit(area, item.insert or item.label),
+            )
+            for rank, item in enumerate(completion.items)
+        ]
         return lsp.CompletionList(is_incomplete=False, items=found)
 
     def symbol(self, entry: OutlineItem) -> lsp.DocumentSymbol:
@@ -104,16 +114,3 @@ class ProtocolForms:
             detail=entry.detail or None,
             children=[self.symbol(each) for each in entry.children] or None,
         )
-
-
-def _item(item: CompletionItem, area: lsp.Range, rank: int) -> lsp.CompletionItem:
-    text = item.insert or item.label
-    return lsp.CompletionItem(
-        label=item.label,
-        kind=_ITEM_KINDS.get(item.kind, lsp.CompletionItemKind.Value),
-        detail=item.detail or None,
-        documentation=item.documentation or None,
-        sort_text=f"{rank:04}",
-        filter_text=text,
-        text_edit=lsp.TextEdit(area, text),
-    )
