@@ -20,7 +20,7 @@ from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
-from gitops.bot.results import LogLine, RunResult, combined_result
+from gitops.bot.results import LogLine, RunResult, combined_result, logged
 from gitops.cluster.status import force_unlock
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
@@ -142,7 +142,5 @@ def _refuse(
 
 def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> Iterator[LogLine]:
     if context.forge.features.reactions:
-        try:
-            context.forge.react(event.number, event.comment, reaction)
-        except GitopsError as error:
-            yield LogLine(f"the reaction to the comment is not written: {error.code}: {error.detail}")
+        failure = "the reaction to the comment is not written"
+        yield from logged(failure, lambda: context.forge.react(event.number, event.comment, reaction))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gitops.apply.drift import drift
 from gitops.bot.context import EventContext
-from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, result_of
+from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
@@ -118,7 +118,5 @@ def _close_request(context: EventContext, rule: ClusterRule, comment: str) -> It
 def _close_issue(context: EventContext, rule: ClusterRule, comment: str) -> Iterator[LogLine]:
     """Close the issue of a cluster, if there is one. If that fails, it only stays open."""
     if context.forge.features.issues:
-        try:
-            context.forge.close_issue(drift_marker(rule.name), comment)
-        except GitopsError as error:
-            yield LogLine(f"the issue of {rule.name} stays open: {error.code}: {error.detail}")
+        failure = f"the issue of {rule.name} stays open"
+        yield from logged(failure, lambda: context.forge.close_issue(drift_marker(rule.name), comment))

@@ -7,13 +7,13 @@ and changes nothing: a forge that refuses comments for a while must not turn a g
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, plan_record, plan_ref
-from gitops.bot.results import LogLine, RunResult, result_of
+from gitops.bot.results import LogLine, RunResult, logged, result_of
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
@@ -176,7 +176,7 @@ def record_deployment(
     if context.forge.features.deployments and context.config.forge.deployments:
         environment = f"{subject.environment}/{subject.cluster}"
         record = Deployment(subject.head, environment, state, visible(text)[:_MAX_STATUS])
-        yield from _logged("the deployment is not recorded", lambda: context.forge.record_deployment(record))
+        yield from logged("the deployment is not recorded", lambda: context.forge.record_deployment(record))
 
 
 def set_labels(
@@ -186,7 +186,7 @@ def set_labels(
     add = [name for name, on in wanted.items() if on and name not in current]
     remove = [name for name, on in wanted.items() if not on and name in current]
     if (add or remove) and number and context.forge.features.labels and context.config.forge.labels:
-        yield from _logged("the labels are not set", lambda: context.forge.set_labels(number, add=add, remove=remove))
+        yield from logged("the labels are not set", lambda: context.forge.set_labels(number, add=add, remove=remove))
 
 
 def _takes_commands(context: EventContext) -> bool:
@@ -236,21 +236,13 @@ def _write_check(
         summary=body,
         annotations=annotations,
     )
-    yield from _logged("the check is not written", lambda: context.forge.set_check(report))
+    yield from logged("the check is not written", lambda: context.forge.set_check(report))
 
 
 def _write_comment(context: EventContext, subject: CommentSubject, body: str) -> Iterator[LogLine]:
     number, mark = subject.request, marker(subject.cluster)
     if number:
-        yield from _logged("the comment is not written", lambda: context.forge.upsert_comment(number, mark, body))
-
-
-def _logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
-    """Write something for people; a failure is a line in the log, because the next event writes it again."""
-    try:
-        write()
-    except GitopsError as error:
-        yield LogLine(f"{failure}: {error.code}: {error.detail}")
+        yield from logged("the comment is not written", lambda: context.forge.upsert_comment(number, mark, body))
 
 
 def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckState, str, RunResult]:

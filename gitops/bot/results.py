@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -62,6 +62,14 @@ def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:
 def error_line(subject: str, error: GitopsError) -> LogLine:
     """The line that reports an exception which ended one part of a run."""
     return LogLine(f"{subject}: {error.code}: {error.detail}", result_of(diagnostics_of(error)))
+
+
+def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
+    """Write something for people; a failure is only a line in the log, because the next event writes it again."""
+    try:
+        write()
+    except GitopsError as error:
+        yield LogLine(f"{failure}: {error.code}: {error.detail}")
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> Iterator[LogLine]:
