@@ -19,6 +19,7 @@ from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitReader, RefUpdate
@@ -65,25 +66,25 @@ class PushGuard:
                 yield f"{update.ref}: {error.code}: {error.detail}"
 
     def _check(self, update: RefUpdate) -> Iterator[str]:
+        """Reasons to refuse one update; a rule with a single reason raises it."""
         ref = update.ref
         if ref.startswith(LEDGERS):
-            yield from self._check_ledger(update)
+            self._check_ledger(update)
         elif ref.startswith(APPROVALS):
-            yield from self._check_approval(update)
+            self._check_approval(update)
         elif ref.startswith(SIGNED):
-            yield from self._check_decision(update)
+            self._check_decision(update)
         elif ref.startswith(_LOCKS):
-            yield from self._check_lock(update)
+            self._check_lock(update)
         elif f"{ref}/".startswith(_OWN):
-            yield "push_refused: only the bot writes its refs"
+            raise _refused("only the bot writes its refs")
         elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()):
             yield from self._check_target(update)
 
-    def _check_ledger(self, update: RefUpdate) -> Iterator[str]:
+    def _check_ledger(self, update: RefUpdate) -> None:
         """Rule 1."""
         if update.new == ZERO:
-            yield "push_refused: a ledger is never deleted"
-            return
+            raise _refused("a ledger is never deleted")
         # A longer push is refused before its signatures are checked, which takes long.
         at: str | None = update.new
         for _ in range(_MAX_NEW_ENTRIES):
@@ -91,8 +92,7 @@ class PushGuard:
                 break
             at = next(iter(self._reader.commit(at).parents), None)
         if at is not None and at != update.old:
-            yield f"push_refused: more than {_MAX_NEW_ENTRIES} entries in one push"
-            return
+            raise _refused(f"more than {_MAX_NEW_ENTRIES} entries in one push")
         verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
         if update.old != ZERO:
             return
@@ -101,70 +101,67 @@ class PushGuard:
         rule = next((r for r in self._declared() if r.name == name), None)
         target = None if rule is None else self._reader.resolve(rule.ref)
         if target is None:
-            yield f"cluster_not_found: there is no cluster {name}"
-            return
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no cluster {name}")
         trust = trust_root(trust_at(self._reader, self._reader.commit(target).tree))
         if trust.digest != first_entry(self._reader, update.new).after.digest:
-            yield "ledger_diverged: the first entry has other keys and rules than the target branch"
+            detail = "the first entry has other keys and rules than the target branch"
+            raise GitopsError(Code.LEDGER_DIVERGED, detail)
 
-    def _check_approval(self, update: RefUpdate) -> Iterator[str]:
-        """Rule 2. Whether the approval covers a change is decided when it is used."""
+    def _ledger_head(self, update: RefUpdate, cluster: str, what: str) -> str:
+        """The ledger entry that the new branch of an approval or a decision (`what`) is for."""
         if update.old != ZERO or update.new == ZERO:
-            yield "push_refused: an approval branch is created once, and never moved or deleted"
-            return
-        cluster, _, name = update.ref.removeprefix(APPROVALS).partition("/")
+            raise _refused(f"{what} is created once, and never moved or deleted")
         head = self._reader.resolve(ledger_ref(cluster))
         if head is None:
-            yield f"ledger_missing: cluster {cluster} has no ledger yet"
-            return
+            raise GitopsError(Code.LEDGER_MISSING, f"cluster {cluster} has no ledger yet")
+        return head
+
+    def _check_approval(self, update: RefUpdate) -> None:
+        """Rule 2. Whether the approval covers a change is decided when it is used."""
+        cluster, _, name = update.ref.removeprefix(APPROVALS).partition("/")
+        head = self._ledger_head(update, cluster, "an approval branch")
         evidence = read_evidence(self._reader, update.ref, update.new, frozenset())
         approval, signature = evidence.approval, evidence.signature
         if evidence.problem or approval is None or evidence.statement is None or approval.approval_id != name:
-            yield f"approval_malformed: {evidence.problem or 'the commit is not an approval with this name'}"
-        elif not signature.signed:
-            yield "approval_unsigned: the commit has no signature"
-        elif not signature.good:
-            yield f"approval_signature_invalid: {signature.problem}"
-        elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
-            yield f"approval_signer_unknown: its {signature.key_type} key is not trusted"
+            detail = evidence.problem or "the commit is not an approval with this name"
+            raise GitopsError(Code.APPROVAL_MALFORMED, detail)
+        if not signature.signed:
+            raise GitopsError(Code.APPROVAL_UNSIGNED, "the commit has no signature")
+        if not signature.good:
+            raise GitopsError(Code.APPROVAL_SIGNATURE_INVALID, signature.problem)
+        if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
+            raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
 
-    def _check_decision(self, update: RefUpdate) -> Iterator[str]:
+    def _check_decision(self, update: RefUpdate) -> None:
         """Rule 2. Whether it counts, and for which approval, is decided by every run."""
         kind = DecisionKind.REVOKE if update.ref.startswith(REVOCATIONS) else DecisionKind.COUNTERSIGN
-        if update.old != ZERO or update.new == ZERO:
-            yield "push_refused: the branch of a decision is created once, and never moved or deleted"
-            return
         cluster, _, name = update.ref.removeprefix(REVOCATIONS).removeprefix(COUNTERSIGNATURES).partition("/")
-        head = self._reader.resolve(ledger_ref(cluster))
-        if head is None:
-            yield f"ledger_missing: cluster {cluster} has no ledger yet"
-            return
+        head = self._ledger_head(update, cluster, "the branch of a decision")
         evidence = read_decision_evidence(self._reader, update.ref, update.new, frozenset())
         decision, signature = evidence.decision, evidence.signature
         if evidence.problem or decision is None or (decision.kind, decision.decision_id) != (kind, name):
-            yield f"decision_malformed: {evidence.problem or 'the commit is not a decision with this name'}"
-        elif not signature.good:
-            yield f"decision_refused: {signature.problem or 'the commit has no signature'}"
-        elif entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
-            yield f"decision_refused: its {signature.key_type} key is not trusted"
+            detail = evidence.problem or "the commit is not a decision with this name"
+            raise GitopsError(Code.DECISION_MALFORMED, detail)
+        if not signature.good:
+            raise GitopsError(Code.DECISION_REFUSED, signature.problem or "the commit has no signature")
+        if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
+            raise GitopsError(Code.DECISION_REFUSED, f"its {signature.key_type} key is not trusted")
 
-    def _check_lock(self, update: RefUpdate) -> Iterator[str]:
+    def _check_lock(self, update: RefUpdate) -> None:
         """Rule 3."""
         if not is_name(next(update.ref.removeprefix(p) for p in _LOCKS if update.ref.startswith(p))):
-            yield "push_refused: a lock has the name of a cluster"
-        elif ZERO not in (update.new, update.old):
-            yield "push_refused: a lock is taken by creating it"
-        elif update.new != ZERO and self._reader.commit(update.new).parents:
-            yield "push_refused: the commit of a lock has no parent"
+            raise _refused("a lock has the name of a cluster")
+        if ZERO not in (update.new, update.old):
+            raise _refused("a lock is taken by creating it")
+        if update.new != ZERO and self._reader.commit(update.new).parents:
+            raise _refused("the commit of a lock has no parent")
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
         """Rule 5, for the clusters of the branch before and after the push."""
         if update.new == ZERO:
-            yield "push_refused: the target branch is never deleted"
-            return
+            raise _refused("the target branch is never deleted")
         if update.old != ZERO and not self._reader.is_ancestor(update.old, update.new):
-            yield "push_refused: the target branch only moves forward"
-            return
+            raise _refused("the target branch only moves forward")
         tree = self._reader.commit(update.new).tree
         # Raises for a tree of a few objects that stands for billions of files.
         self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
@@ -201,3 +198,7 @@ class PushGuard:
     def _clusters_at(self, commit: str | None) -> tuple[ClusterRule, ...]:
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
         return () if content is None else tuple(parse_bot_config(content).clusters)
+
+
+def _refused(detail: str) -> GitopsError:
+    return GitopsError(Code.PUSH_REFUSED, detail)

@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from gitops.git import remote
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.heads import Heads
+from gitops.model.plan import PlanInputs
 from gitops.model.trust import TrustRoot
 from gitops.plan import planner
 from gitops.render import markdown
@@ -295,7 +297,13 @@ def test_one_person_does_not_count_twice_unless_that_defence_falls(
             module, "one_per_person", lambda verified: tuple(each for each in verified if each.accepted)
         )
     # The planner counts people once more.
-    monkeypatch.setattr(planner, "_choose_approvals", lambda valid, inputs: (tuple(valid), inputs.approvals_needed))
+    real = planner._requirements
+
+    def each_is_a_person(changes: Any, situation: Any, inputs: PlanInputs) -> Any:
+        named = tuple(replace(approval, approved_by=approval.approval_id) for approval in inputs.approvals)
+        return real(changes, situation, replace(inputs, approvals=named))
+
+    monkeypatch.setattr(planner, "_requirements", each_is_a_person)
     assert _ended(_attacked(other, "one-person-twice"), Defence.FELL) == {"one-person-twice"}
 
 
