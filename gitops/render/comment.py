@@ -83,7 +83,7 @@ def plan_comment(comment: PlanComment) -> str:
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
-    return assemble((_marks("plan", comment.subject, _digest(comment)), *_plan_sections(comment, _NODES_IN_COMMENT)))
+    return assemble(_plan_sections(comment, _NODES_IN_COMMENT))
 
 
 def plan_summary(comment: PlanComment) -> str:
@@ -91,8 +91,7 @@ def plan_summary(comment: PlanComment) -> str:
 
     Raises ValueError like `plan_comment`.
     """
-    _marks("plan", comment.subject, _digest(comment))
-    sections = _plan_sections(comment, _NODES_IN_SUMMARY)
+    _, *sections = _plan_sections(comment, _NODES_IN_SUMMARY)
     return assemble(sections, limit=SUMMARY_LIMIT, measure=lambda text: len(text.encode()))
 
 
@@ -118,10 +117,8 @@ def plan_document(outcome: PlanOutcome) -> bytes:
 
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
-    outcome, subject = comment.outcome, comment.subject
-    head = _marks("apply", subject, outcome.plan_digest)
+    outcome = comment.outcome
     values = {
-        **_frame(subject),
         "verdict": apply_verdict(outcome),
         "rows": change_rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
         "approvals": comment.approvals,
@@ -132,17 +129,16 @@ def apply_comment(comment: ApplyComment) -> str:
         ),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         **_debts(comment.debts),
-        "refusals": comment.refusals,
         "notes": comment.notes,
         "deployment": comment.deployment,
     }
     written = "written" if outcome.state_written else "unchanged"
     entry = f", entry {code(outcome.entry_id)}" if outcome.entry_id else ""
-    speaks = f"commit {code(subject.head[:12])}{_plan_words(outcome.plan_digest)}"
-    ledger = f"Ledger revision {outcome.observations.state_revision}, {written}{entry}"
-    foot = _foot(subject, [f"{speaks}. {ledger}.", _pointer(comment.run, "")])
-    sections = render_template("apply.md.j2", values, outcome.diagnostics, comment.templates)
-    return assemble((head, *sections, foot))
+    commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
+    about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
+    return assemble(
+        _sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest, job=comment.run)
+    )
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -150,27 +146,22 @@ def refusal_comment(comment: RefusalComment) -> str:
 
     Raises ValueError like `plan_comment`.
     """
-    found, subject = comment.diagnostics, comment.subject
+    found = comment.diagnostics
     errors = [d for d in found if d.severity is Severity.ERROR]
     summaries = [REGISTRY[d.code].summary for d in (*errors, *found) if d.code in REGISTRY]
-    head = _marks("refusal", subject, None)
     values = {
-        **_frame(subject),
         "command": f"gitops {comment.command}",
         "summary": summaries[0] if summaries else "see below",
         "retry": _forge_command(comment, "retry"),
-        "refusals": comment.refusals,
         "notes": comment.notes,
     }
-    foot = _foot(subject, [f"{_onto(subject)}. Nothing was changed.", _pointer(comment.run, "")])
-    return assemble((head, *render_template("refusal.md.j2", values, found, comment.templates), foot))
+    about = f"{_onto(comment.subject)}. Nothing was changed."
+    return assemble(_sections("refusal", comment, values, found, about, job=comment.run))
 
 
 def drift_marker(cluster: str) -> str:
-    """The text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError for what is not a name."""
-    if not is_name(cluster) or len(cluster) > NAME_LIMIT:
-        raise ValueError("a marker is made of a name")
-    return f"gitops drift={cluster}"
+    """The text of the hidden first line, such as `gitops drift=knowledge`. Raises ValueError like `marker`."""
+    return marker(cluster).replace("cluster=", "drift=", 1)
 
 
 def drift_title(report: DriftReport) -> str:
@@ -244,13 +235,13 @@ def render_template(
 
 
 def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
-    """The sections of the template, with at most so many nodes of the execution graph, and the last paragraph."""
-    outcome, plan, digest = comment.outcome, comment.outcome.plan, _digest(comment)
+    """The sections of a plan, with at most so many nodes of the execution graph."""
+    outcome, plan = comment.outcome, comment.outcome.plan
+    digest = plan.digest if plan else None
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
     values = {
-        **_frame(comment.subject),
         "verdict": plan_verdict(outcome, gates),
         "approvals": gates,
         "commands": "\n".join(_line(a.command) for a in asked if a.command),
@@ -259,7 +250,6 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
             for a in asked
             if a.via_forge and comment.forge_commands
         ),
-        "refusals": comment.refusals,
         **_debts(comment.debts),
         "rows": change_rows(plan.changes, gated_addresses(plan), PLANNED) if plan else (),
         "migrations": tuple(migration_views(plan).values()) if plan else (),
@@ -271,19 +261,45 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
-    speaks = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
-    foot = _foot(comment.subject, [speaks, _pointer(comment.full_plan.url, comment.full_plan.ref)])
-    return (*render_template("plan.md.j2", values, outcome.diagnostics, comment.templates), foot)
+    about, full = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}", comment.full_plan
+    return _sections("plan", comment, values, outcome.diagnostics, about, digest=digest, job=full.url, ref=full.ref)
 
 
-def _frame(subject: CommentSubject) -> dict[str, object]:
-    """The values that every template has."""
-    return {
+def _sections(
+    kind: str,
+    comment: RequestComment,
+    values: Mapping[str, object],
+    diagnostics: Sequence[Diagnostic],
+    about: str,
+    *,
+    digest: str | None = None,
+    job: str,
+    ref: str = "",
+) -> tuple[Section, ...]:
+    """The two hidden lines, the sections of the template, and the last paragraph: what the comment is about.
+
+    `job` is the page of the job, and `ref` keeps the whole plan.
+    """
+    subject = comment.subject
+    if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
+        raise ValueError("head and base are commit ids")
+    if digest is not None and not _DIGEST.match(digest):
+        raise ValueError("a plan digest has 64 hex digits")
+    reference = f"gitops:{kind} head={subject.head} plan={digest or 'none'}"
+    marks = Section("Marks", MUST_KEEP, f"{hidden(marker(subject.cluster))}\n{hidden(reference)}")
+    frame = {
         "cluster": subject.cluster,
         "environment": subject.environment,
         "place": f"{subject.environment}/{subject.cluster}",
         "request": subject.request,
+        "refusals": comment.refusals,
     }
+    request = f"Change request {subject.request}" if subject.request else "No change request"
+    places = [link(job, "the page of the job")] if job else []
+    places += [f"{code(ref)} in this repository"] if ref else []
+    full = f" In full: {' and '.join(places)}." if places else ""
+    foot = Section("Reference", MUST_KEEP, f"---\n\n{request}, {about}{full}")
+    return (marks, *render_template(f"{kind}.md.j2", {**frame, **values}, diagnostics, comment.templates), foot)
 
 
 def _debts(debts: Sequence[Debt]) -> dict[str, object]:
@@ -293,35 +309,12 @@ def _debts(debts: Sequence[Debt]) -> dict[str, object]:
     }
 
 
-def _marks(kind: str, subject: CommentSubject, digest: str | None) -> Section:
-    """The two hidden lines."""
-    if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
-        raise ValueError("head and base are commit ids")
-    if digest is not None and not _DIGEST.match(digest):
-        raise ValueError("a plan digest has 64 hex digits")
-    reference = f"gitops:{kind} head={subject.head} plan={digest or 'none'}"
-    return Section("Marks", MUST_KEEP, f"{hidden(marker(subject.cluster))}\n{hidden(reference)}")
-
-
-def _foot(subject: CommentSubject, sentences: Sequence[str]) -> Section:
-    """The last paragraph: what the comment is about."""
-    about = f"Change request {subject.request}" if subject.request else "No change request"
-    return Section("Reference", MUST_KEEP, f"---\n\n{about}, {' '.join(filter(None, sentences))}")
-
-
 def _onto(subject: CommentSubject) -> str:
     return f"head {code(subject.head[:12])} onto {code(subject.base[:12])}"
 
 
 def _plan_words(digest: str | None) -> str:
     return f", plan {code(digest)}" if digest else ""
-
-
-def _pointer(url: str, ref: str) -> str:
-    """Where the whole plan or the job is."""
-    where = [link(url, "the page of the job")] if url else []
-    where += [f"{code(ref)} in this repository"] if ref else []
-    return f"In full: {' and '.join(where)}." if where else ""
 
 
 def _forge_command(comment: RequestComment, words: str) -> str:
@@ -334,7 +327,3 @@ def _forge_command(comment: RequestComment, words: str) -> str:
 def _line(words: str) -> str:
     """A command on one line: a name in it may have line breaks."""
     return " ".join(words.splitlines())
-
-
-def _digest(comment: PlanComment) -> str | None:
-    return comment.outcome.plan.digest if comment.outcome.plan else None
