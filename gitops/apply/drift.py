@@ -74,19 +74,28 @@ def drift(workspace: Workspace) -> DriftOutcome:
 
 
 def _drift(current: Session) -> DriftOutcome:
-    items: tuple[DriftItem, ...] = ()
+    items: list[DriftItem] = []
     if current.ready:
         # What an interrupted operation has done so far is not drift.
         listing = current.opened.ledger.intents()
         if listing.problem is None and not listing.intents and not listing.unreadable:
-            items = (*_schema_drift(current), *_catalog_drift(current))
+            items = [*_schema_drift(current)]
+            found = Diagnostics()
+            verify_catalog(current.opened.ledger, current.state, found)
+            for problem in found:
+                if problem.code == Code.CATALOG_PAYLOAD_READ_ERROR:
+                    # What cannot be read is a problem, not a difference.
+                    current.problems.extend([problem])
+                else:
+                    recorded = current.state.resources[Address(problem.path)].digest
+                    items.append(DriftItem(Address(problem.path), DriftKind.CATALOG, recorded, detail=problem.message))
         else:
             detail = listing.problem or "an interrupted operation is not settled; apply settles it"
             current.problems.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, detail, severity=Severity.ERROR)
     return DriftOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
-        items=items,
+        items=tuple(items),
         diagnostics=tuple(current.problems),
     )
 
@@ -112,16 +121,3 @@ def _schema_drift(current: Session) -> Iterator[DriftItem]:
                 None if declared is None else declared.path,
                 observed.reading.schema_source,
             )
-
-
-def _catalog_drift(current: Session) -> Iterator[DriftItem]:
-    """Blobs that are missing or have another digest; an unreadable blob is a problem, not a difference."""
-    found = Diagnostics()
-    verify_catalog(current.opened.ledger, current.state, found)
-    for problem in found:
-        if problem.code == Code.CATALOG_PAYLOAD_READ_ERROR:
-            current.problems.extend([problem])
-        else:
-            address = Address(problem.path)
-            recorded = current.state.resources[address].digest
-            yield DriftItem(address, DriftKind.CATALOG, recorded, detail=problem.message)
