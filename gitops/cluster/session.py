@@ -71,33 +71,27 @@ class Session:
 
 
 def in_session(
-    workspace: Workspace, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
+    workspace: Workspace,
+    operation: str,
+    need: StateNeed,
+    body: Callable[[Session], T],
+    *,
+    exclusive: bool = True,
+    loaded: LoadResult | None = None,
 ) -> T:
-    """As `run_session`, on the folder loaded from its files alone."""
-    session = open_session(workspace, load_desired(workspace.tree))
-    return run_session(session, operation, need, body, exclusive=exclusive)
+    """Open the stores if the folder has no errors, take the lock, read the ledger, and return the outcome of `body`.
 
-
-def open_session(workspace: Workspace, loaded: LoadResult) -> Session:
-    """A session on a loaded folder; the stores are open if the folder has no errors."""
+    `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
+    is a warning of the outcome, which stays as it is. `operation` is the verb's name in the lock. `exclusive` False takes no
+    lock where the ledger's reads are snapshots anyway. The folder is loaded from its files alone unless it is given as `loaded`.
+    """
+    loaded = load_desired(workspace.tree) if loaded is None else loaded
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
     if loaded.desired is not None and not current.problems.has_errors:
         try:
             current.stores = workspace.open_stores(loaded.desired.storage)
         except GitopsError as error:
             current.problems.add_error(error)
-    return current
-
-
-def run_session(
-    current: Session, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool = True
-) -> T:
-    """Take the lock, read the ledger, and return the outcome of `body`, which runs whether or not the session is ready.
-
-    The lock is released when `body` returns or raises. A failure to release it is a warning of the outcome, which stays as
-    it is. `operation` is the verb's name in the lock. `exclusive` False takes no lock where the ledger's reads are
-    snapshots anyway.
-    """
     try:
         if current.stores is not None:
             lock = exclusive or not current.stores.ledger.snapshot_reads

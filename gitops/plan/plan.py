@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.observations import warn_of_intents
-from gitops.cluster.session import Session, StateNeed, open_session, run_session
+from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Workspace
-from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -33,17 +32,14 @@ if TYPE_CHECKING:
 
 def plan(workspace: Workspace) -> PlanOutcome:
     """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan."""
+    need = StateNeed.OPTIONAL
     try:
-        return _plan(workspace, load_advice(workspace))
+        return in_session(workspace, "plan", need, _plan, exclusive=False, loaded=load_advice(workspace))
     except SourceMovedError:
-        return _plan(workspace, load_desired(workspace.tree))
+        return in_session(workspace, "plan", need, _plan, exclusive=False)
 
 
-def _plan(workspace: Workspace, loaded: LoadResult) -> PlanOutcome:
-    return run_session(open_session(workspace, loaded), "plan", StateNeed.OPTIONAL, _plan_outcome, exclusive=False)
-
-
-def _plan_outcome(current: Session) -> PlanOutcome:
+def _plan(current: Session) -> PlanOutcome:
     loaded, problems = current.loaded, current.problems
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
