@@ -91,8 +91,14 @@ def choose_forge(
     if base is None:
         raise UsageError(Code.USAGE_ERROR, f"set the address of {kind}: git config gitops.forgeUrl")
     project = next((environ[name] for name in FORGES[kind].project if environ.get(name)), None)
-    project = project or (rule.project if rule is not None else None) or _path_of(remote_url or "")
-    if project is None:
+    project = project or (rule.project if rule is not None else None)
+    if not project:
+        # The path in the address of a git remote, such as `owner/name`.
+        url = remote_url or ""
+        scp = _SCP.fullmatch(url)
+        path = urlsplit(url).path if "://" in url else scp[1] if scp else ""
+        project = path.strip("/").removesuffix(".git")
+    if not project:
         raise UsageError(Code.USAGE_ERROR, f"set the project on {kind}: forge.project in gitops.yaml")
     return ForgeChoice(kind, base.rstrip("/"), project, token_of(kind, environ))
 
@@ -146,10 +152,3 @@ def _address(kind: str, environ: Mapping[str, str], setting: Setting) -> str | N
     # The variables of another forge do not describe this one, but may be set by hand.
     from_job = environ.get(row.address) if row.address_by_hand or job_kind(environ) == kind else None
     return setting("gitops.forgeUrl") or from_job or row.public
-
-
-def _path_of(url: str) -> str | None:
-    """The path of a project in the address of a git remote, such as `owner/name`."""
-    scp = _SCP.fullmatch(url)
-    path = urlsplit(url).path if "://" in url else scp[1] if scp else ""
-    return path.strip("/").removesuffix(".git") or None

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from gitops.forge import actions
 from gitops.forge.events import Delivery, Event, ReviewEvent
@@ -75,10 +76,6 @@ def _review(data: JsonObject) -> Event:
     return ReviewEvent(data.part("pull_request").number("number"))
 
 
-def _push(data: JsonObject) -> Event:
-    return actions.push_event(data, "gitea", GiteaDialect.read_account, "pusher")
-
-
 _READERS: actions.Readers = {
     "pull_request": _pull_request,
     "pull_request_target": _pull_request,
@@ -91,6 +88,6 @@ _READERS: actions.Readers = {
     "pull_request_review_approved": _review,
     "pull_request_review_rejected": _review,
     "pull_request_review_comment": _review,
-    "push": _push,
+    "push": partial(actions.push_event, forge="gitea", account=GiteaDialect.read_account, pusher="pusher"),
     **actions.JOB_READERS,
 }

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from gitops.forge import actions
 from gitops.forge.events import Delivery, Event, QueueEvent, ReviewEvent
@@ -43,10 +44,6 @@ def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:
     return actions.decode_job(environ, body, _READERS)
 
 
-def _pull_request(data: JsonObject) -> Event:
-    return actions.request_event(data, "base")
-
-
 def _issue_comment(data: JsonObject) -> Event:
     body = data.part("comment").text_or("body", most=actions.MAX_BODY)
     return actions.comment_event(
@@ -60,10 +57,6 @@ def _review(data: JsonObject) -> Event:
     return ReviewEvent(data.part("pull_request").number("number"))
 
 
-def _push(data: JsonObject) -> Event:
-    return actions.push_event(data, "github", GitHubDialect.read_account, "sender")
-
-
 def _merge_group(data: JsonObject) -> Event:
     if data.text("action", 100) != "checks_requested":
         return actions.ignored_event("merge_group", data)
@@ -72,18 +65,15 @@ def _merge_group(data: JsonObject) -> Event:
     return QueueEvent(head=group.commit("head_sha"), base=group.commit("base_sha"), target=target)
 
 
-def _dispatch(data: JsonObject) -> Event:
-    """A dispatch through the API: its payload comes from the holder of a token that may write."""
-    return actions.manual_event(data, "client_payload")
-
-
+_request_event = partial(actions.request_event, target_field="base")
 _READERS: actions.Readers = {
-    "pull_request": _pull_request,
-    "pull_request_target": _pull_request,
+    "pull_request": _request_event,
+    "pull_request_target": _request_event,
     "issue_comment": _issue_comment,
     "pull_request_review": _review,
-    "push": _push,
+    "push": partial(actions.push_event, forge="github", account=GitHubDialect.read_account, pusher="sender"),
     "merge_group": _merge_group,
-    "repository_dispatch": _dispatch,
+    # A dispatch through the API: its payload comes from the holder of a token that may write.
+    "repository_dispatch": partial(actions.manual_event, field="client_payload"),
     **actions.JOB_READERS,
 }

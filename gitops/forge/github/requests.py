@@ -150,18 +150,16 @@ class GitHubDialect(PullsDialect):
         if left_out:
             summary = cut_markdown(summary, _MAX_SUMMARY - 100) + f"\n\n{left_out} more annotations are left out here."
         output = {"title": cut(check.title, _MAX_TITLE), "summary": cut_markdown(summary, _MAX_SUMMARY)}
-        first, *others = [
-            found[i : i + _ANNOTATIONS_A_REQUEST] for i in range(0, len(found), _ANNOTATIONS_A_REQUEST)
-        ] or [[]]
-        form: dict[str, Any] = {"name": check.name, "head_sha": check.commit}
+        at_once = _ANNOTATIONS_A_REQUEST
+        first, *others = (
+            {**output, "annotations": found[start : start + at_once]} for start in range(0, len(found) or 1, at_once)
+        )
+        form: dict[str, Any] = {"name": check.name, "head_sha": check.commit, "output": first}
         if check.state is CheckState.PENDING:
-            form["status"] = "in_progress"
+            form |= {"status": "in_progress"}
         else:
             form |= {"status": "completed", "conclusion": _CONCLUSIONS[check.state]}
-        form["output"] = {**output, "annotations": first}
-        return self._send("POST", "/check-runs", form, repeatable=True), tuple(
-            {**output, "annotations": more} for more in others
-        )
+        return self._send("POST", "/check-runs", form, repeatable=True), tuple(others)
 
     def add_to_check(self, check: int, output: Mapping[str, Any]) -> WebRequest:
         """Add annotations to a check. GitHub appends them: sent twice, they would be there twice."""

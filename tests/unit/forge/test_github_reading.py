@@ -306,6 +306,8 @@ def _permission(role: str, permission: str, identifier: int = 2) -> dict[str, ob
         ("none", "none", Permission.NONE),
         ("our own role", "write", Permission.WRITE),
         ("our own role", "something new", Permission.NONE),
+        # A role that people called so: the owner is not a role of a repository there.
+        ("owner", "read", Permission.READ),
     ],
 )
 def test_what_an_account_may_do(role: str, permission: str, found: Permission) -> None:
