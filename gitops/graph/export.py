@@ -6,7 +6,6 @@ equal graph. Memory is bounded: of a large table, one range of ids is read after
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -45,15 +44,15 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
             if each not in keys and f"node:{each}" not in keys and f"edge:{each}" not in keys:
                 raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {each[:80]!r}")
         keys = [key for key in keys if key in types or key.partition(":")[2] in types]
-    declared = {key: declared_type(catalog, key) for key in keys}
-    return _export_tables(snapshot, declared)
 
+    def lines() -> Iterator[str]:
+        for key in keys:
+            declared = declared_type(catalog, key)
+            table = CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared)
+            for rows in _read_ranges(table, declared):
+                yield from _record_lines(table, declared, rows)
 
-def _export_tables(snapshot: Snapshot, tables: dict[str, NodeType | EdgeType]) -> Iterator[str]:
-    for key, declared in tables.items():
-        table = CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared)
-        for rows in _read_ranges(table, declared):
-            yield from _record_lines(table, declared, rows)
+    return lines()
 
 
 def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterator[pa.Table]:
@@ -88,55 +87,41 @@ def _range_bounds(table: CommittedTable, rows: int) -> list[str]:
 def _record_lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[str]:
     blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
     size = _BLOBS_AT_ONCE if blobs else max(1, rows.num_rows)
+    names = ["id", *declared.properties]
+    members = [f"{compact_json(name)}:" for name in names]
+    # A null is left out, but where a load could make a vector in its place.
+    stated = [isinstance(declared, NodeType) and name in declared.embeds for name in names]
+    kind_of, type_name = ("edge" if isinstance(declared, EdgeType) else "type"), compact_json(declared.name)
     for start in range(0, rows.num_rows, size):
-        part = rows.slice(start, size)
-        cells = raw_columns(part)
+        cells = raw_columns(rows.slice(start, size))
         if blobs:
             cells.update(table.blobs(blobs, cells[ADDRESS]))
-        texts: dict[str, list[str | None]] = {"id": [_json_text(each) for each in cells["id"]]}
+        texts: list[list[str | None]] = [[compact_json(each) for each in cells["id"]]]
         for name, kind in declared.properties.items():
-            texts[name] = _json_texts(cells[name], kind, f"{declared.name}.{name}")
-        yield from _assemble(declared, cells, texts)
-
-
-def _assemble(
-    declared: NodeType | EdgeType, cells: dict[str, list[Any]], texts: dict[str, list[str | None]]
-) -> Iterator[str]:
-    """Records from the texts of their members. A null is left out, but where a load could make a vector in its place."""
-    members = [f"{_json_text(name)}:" for name in texts]
-    stated = [isinstance(declared, NodeType) and name in declared.embeds for name in texts]
-    kind, name = ("edge" if isinstance(declared, EdgeType) else "type"), _json_text(declared.name)
-    for at, row in enumerate(zip(*texts.values(), strict=True)):
-        data = ",".join(
-            member + ("null" if text is None else text)
-            for member, text, always in zip(members, row, stated, strict=True)
-            if text is not None or always
-        )
-        ends = f'"from":{_json_text(cells["src"][at])},"to":{_json_text(cells["dst"][at])},' if kind == "edge" else ""
-        yield f'{{"{kind}":{name},{ends}"data":{{{data}}}}}'
+            texts.append(_json_texts(cells[name], kind, f"{declared.name}.{name}"))
+        ends = [""] * len(texts[0])
+        if kind_of == "edge":
+            pairs = zip(cells["src"], cells["dst"], strict=True)
+            ends = [f'"from":{compact_json(src)},"to":{compact_json(dst)},' for src, dst in pairs]
+        for row, places in zip(zip(*texts, strict=True), ends, strict=True):
+            data = ",".join(
+                member + ("null" if text is None else text)
+                for member, text, always in zip(members, row, stated, strict=True)
+                if text is not None or always
+            )
+            yield f'{{"{kind_of}":{type_name},{places}"data":{{{data}}}}}'
 
 
 def _json_texts(cells: list[Any], kind: PropType, place: str) -> list[str | None]:
+    failure = GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON cannot represent")
     if kind.scalar is Scalar.VECTOR:
-        return [None if cell is None else _vector_text(cell, place) for cell in cells]
+        vectors = [None if cell is None else np.array(cell, np.float32) for cell in cells]
+        if not all(each is None or np.isfinite(each).all() for each in vectors):
+            raise failure
+        # The shortest numbers that read back the same at 32 bits.
+        return [None if each is None else f"[{','.join(each.astype('U'))}]" for each in vectors]
     if kind.scalar in (Scalar.F32, Scalar.F64):
         for cell in cells:
             if cell is not None and not all(map(math.isfinite, cell if kind.is_list else [cell])):
-                raise _unrepresentable(place)
+                raise failure
     return [None if cell is None else compact_json(cell_to_json(cell, kind)) for cell in cells]
-
-
-def _vector_text(cell: list[float], place: str) -> str:
-    """The shortest numbers that read back the same at 32 bits."""
-    numbers = np.array(cell, np.float32)
-    if not np.isfinite(numbers).all():
-        raise _unrepresentable(place)
-    return f"[{','.join(numbers.astype('U'))}]"
-
-
-def _unrepresentable(place: str) -> GitopsError:
-    return GitopsError(Code.GRAPH_DATA_INVALID, f"{place} holds a number that JSON cannot represent")
-
-
-def _json_text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -24,7 +24,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, read_identity
 from gitops.graph.port import Existence
-from gitops.graph.root import DatasetLocation, StoredFile
+from gitops.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.storage.local import LocalStore, delete_tree, lock_folder, sync_folder
 
 __all__ = ["LocalFolder", "LocalRoot", "StagingFolder", "locate"]
@@ -219,7 +219,13 @@ class StagingFolder:
 
     def __init__(self, root: Path) -> None:
         """Refuse a root that is in use, remove abandoned folders, and create one. Raises GitopsError `graph_exists`; OSError."""
-        _require_free(root)
+        # Only an absent root or an empty folder may become a graph.
+        try:
+            names = {entry.name for entry in root.iterdir()} if _is_folder(root) else {root.name}
+        except FileNotFoundError:
+            names = set()
+        if names:
+            raise root_taken(str(root), names)
         root.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(root)
         self._root = root
@@ -277,17 +283,6 @@ def _remove_abandoned(root: Path) -> None:
             shutil.rmtree(left)
         finally:
             os.close(descriptor)
-
-
-def _require_free(root: Path) -> None:
-    """Only an absent root or an empty folder may become a graph."""
-    try:
-        names = {entry.name for entry in root.iterdir()} if _is_folder(root) else {root.name}
-    except FileNotFoundError:
-        return
-    if names:
-        found = next((name for name in layout.ARTIFACTS if name in names), min(names))
-        raise GitopsError(Code.GRAPH_EXISTS, f"{root} holds {found}; choose another root, or remove it", path=str(root))
 
 
 def _sync(path: str | Path) -> None:

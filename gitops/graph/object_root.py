@@ -37,7 +37,7 @@ from gitops.graph import layout
 from gitops.graph.forms import graph_document
 from gitops.graph.manifest import GraphIdentity, parse_identity
 from gitops.graph.port import Existence
-from gitops.graph.root import DatasetLocation, StoredFile
+from gitops.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.storage.port import ObjectStore
 
 __all__ = ["ObjectFolder", "ObjectRoot", "ObjectStaging", "PrefixStore"]
@@ -181,12 +181,22 @@ class ObjectRoot:
         3. Folders that were seen in step 1 are deleted. Later ones are not: they may belong to a creator that replaced this
            claim.
         """
-        seen, left = self._require_free()
+        try:
+            seen = self._marker()
+        except IntegrityError:
+            raise self._taken(self._store.keys("")) from None
+        left: list[str] = []
+        if seen is not None:
+            if not _is_claim(seen):
+                raise self._taken([layout.IDENTITY])
+            keys = set(self._store.keys("")) - {layout.IDENTITY}
+            left = sorted(key for key in keys if "/" in key and is_ulid(key.partition("/")[0]))
+            if keys.difference(left):
+                raise self._taken(keys.difference(left))
         claim = CLAIM.write(_Claim(identity.graph_id))
         if not _swap(self._store, seen, claim):
-            raise ConflictError(
-                Code.GRAPH_CONFLICT, f"another writer is creating a graph at {self._uri}", path=self._uri
-            )
+            detail = f"another writer is creating a graph at {self._uri}"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self._uri)
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
 
@@ -225,31 +235,8 @@ class ObjectRoot:
         )
         raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self._uri)
 
-    def _require_free(self) -> tuple[bytes | None, list[str]]:
-        """The claim at the root, or None for an empty root, and the keys that earlier creators left.
-
-        Raises GitopsError `graph_exists`.
-        """
-        try:
-            marker = self._marker()
-        except IntegrityError:
-            raise self._taken(self._store.keys("")) from None
-        if marker is None:
-            return None, []
-        if not _is_claim(marker):
-            raise self._taken([layout.IDENTITY])
-        keys = set(self._store.keys("")) - {layout.IDENTITY}
-        # The keys in folders of graphs.
-        left = sorted(key for key in keys if "/" in key and is_ulid(key.partition("/")[0]))
-        if keys.difference(left):
-            raise self._taken(keys.difference(left))
-        return marker, left
-
     def _taken(self, keys: Iterable[str]) -> GitopsError:
-        names = {key.partition("/")[0] for key in keys}
-        found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
-        detail = f"{self._uri} holds {found}; choose another root, or remove it"
-        return GitopsError(Code.GRAPH_EXISTS, detail, path=self._uri)
+        return root_taken(self._uri, {key.partition("/")[0] for key in keys})
 
 
 class ObjectStaging:

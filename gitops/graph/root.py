@@ -9,17 +9,20 @@ Each of these three has a local and an object-store implementation:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity
 from gitops.graph.port import Existence
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile"]
+__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile", "root_taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +152,10 @@ class GraphRoot(Protocol):
         and RemoteError.
         """
         ...
+
+
+def root_taken(location: str, names: Collection[str]) -> GitopsError:
+    """The refusal to make a graph where something is; `names` are those of what is found there."""
+    found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
+    detail = f"{location} holds {found}; choose another root, or remove it"
+    return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

@@ -106,7 +106,13 @@ class GraphImage:
             counts = Counter(values for values in self._tuples(key, group) if None not in values)
             repeated = {values for values, count in counts.items() if count > 1}
         else:
-            repeated = self._repeated_scalars(key, group)
+            batches = list(self._batches(key, list(dict.fromkeys(group))))
+            if not batches:
+                return
+            table = pa.Table.from_batches(batches).drop_null()
+            counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
+            cells = raw_columns(counted.filter(pc.greater(counted.column("count_all"), 1)))
+            repeated = set(zip(*(cells[name] for name in group), strict=True))
         if not repeated:
             return
         owners: dict[tuple[Any, ...], list[str]] = {values: [] for values in repeated}
@@ -114,15 +120,6 @@ class GraphImage:
             if tuple(members) in owners:
                 owners[tuple(members)].append(row_id)
         yield from sorted(owners.items(), key=lambda each: each[1])
-
-    def _repeated_scalars(self, key: str, group: Sequence[str]) -> set[tuple[Any, ...]]:
-        batches = list(self._batches(key, list(dict.fromkeys(group))))
-        if not batches:
-            return set()
-        table = pa.Table.from_batches(batches).drop_null()
-        counted = table.group_by(table.schema.names).aggregate([([], "count_all")])
-        cells = raw_columns(counted.filter(pc.greater(counted.column("count_all"), 1)))
-        return set(zip(*(cells[name] for name in group), strict=True))
 
     def _tuples(self, key: str, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for batch in self._batches(key, list(dict.fromkeys(names))):
@@ -178,19 +175,14 @@ def _out_of_range(column: pa.Array, bound: RangeBound) -> pa.Array:
         return pc.is_valid(column)
     if pa.types.is_unsigned_integer(column.type) and min(ends, default=0) < 0:
         return pc.is_valid(column)
+    # The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind.
+    whole = pa.uint64() if pa.types.is_unsigned_integer(column.type) else pa.int64()
     mask = pa.array(np.zeros(len(column), bool))
     for end, compare in ((bound.low, pc.greater_equal), (bound.high, pc.less_equal)):
         if end is not None:
-            within = compare(column, pa.scalar(end, _comparison_type(end, column.type)))
+            within = compare(column, pa.scalar(end, whole if isinstance(end, int) else pa.float64()))
             mask = pc.or_(mask, pc.fill_null(pc.invert(within), fill_value=False))
     return mask
-
-
-def _comparison_type(end: float, column: pa.DataType) -> pa.DataType:
-    """The widest kind that every number of the column can be compared in: an unsigned one may be in no signed kind."""
-    if not isinstance(end, int):
-        return pa.float64()
-    return pa.uint64() if pa.types.is_unsigned_integer(column) else pa.int64()
 
 
 def row_violations(key: str, declared: NodeType | EdgeType, row: Mapping[str, Any]) -> Iterator[RowProblem]:

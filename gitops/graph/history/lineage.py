@@ -7,7 +7,7 @@ when the versions between them are no longer kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
+from itertools import combinations, islice
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -30,15 +30,8 @@ def read_log(uri: str, branch: str = MAIN, limit: int = 100) -> tuple[Manifest, 
     At most `limit` (0 to 10000). Raises as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, ReadTarget(branch))
-    wanted = max(0, min(limit, MAX_LOG))
-    found: list[Manifest] = []
-    for holder, n in kept_versions(snapshot.store, snapshot.line):
-        if len(found) == wanted:
-            break
-        manifest = find_manifest(snapshot.store, n, holder)
-        if manifest is not None:
-            found.append(manifest)
-    return tuple(found)
+    read = (find_manifest(snapshot.store, n, holder) for holder, n in kept_versions(snapshot.store, snapshot.line))
+    return tuple(islice((each for each in read if each is not None), max(0, min(limit, MAX_LOG))))
 
 
 def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
@@ -93,9 +86,6 @@ def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Mani
 
 def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
     """Line and number of every version that a merge of two branches may need as its base."""
-    heads = []
-    for line in index.lines():
-        n = head_number(store, line.id)
-        if n is not None:
-            heads.append(read_manifest(store, n, line.id))
+    numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
+    heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
     return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}
