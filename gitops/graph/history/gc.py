@@ -164,7 +164,8 @@ class _GarbageCollection:
         alive = {line.id for line in read_branches(self._store).lines()}
         for line in all_lines(self._folder):
             left = [n for n in line_numbers(self._store, line) if not (self._dry and n in gone.get(line, ()))]
-            if line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}"):
+            swept = line not in alive and not left and self._sweep_folder(f"{layout.BRANCHES}/{line}")
+            if swept and not self._dry:
                 self._folder.remove(layout.floor_key(line))
         # Only leases that have certainly expired: clocks of other machines may be behind.
         sure = self._now - timedelta(minutes=5)

@@ -17,7 +17,7 @@ from gitops.graph.history.gc import Retention, collect_garbage
 from gitops.graph.history.leases import hold_lease, read_leases
 from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.lines import read_branches
+from gitops.graph.lines import read_branches, read_floor, write_floor
 from gitops.graph.results import GcResult, MergeStatus
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
@@ -74,6 +74,21 @@ def test_old_versions_go_and_the_others_read_as_before(history: History) -> None
     again = collect(history)
     assert (again.manifests, again.table_versions, again.bytes) == (0, {}, 0)
     assert verify_graph(history.uri, deep=True).findings == ()
+
+
+def test_a_dry_run_leaves_every_file(present: History) -> None:
+    create_branch(present.uri, "dev", present.work())
+    folder = present.at().folder
+    line = read_branches(folder.store).branches["dev"].id
+    write_floor(folder.store, line, 1)
+    delete_branch(present.uri, "dev", present.work())
+    present.clock.advance(timedelta(days=1))
+    before = {file.path for file in folder.files("")}
+    assert f"branches/{line}" in collect(present, dry=True).paths
+    assert {file.path for file in folder.files("")} == before
+    collect(present)
+    assert read_floor(folder.store, line) == 0
+    assert not any(line in file.path for file in folder.files(""))
 
 
 def test_versions_that_are_new_or_young_stay(local: History) -> None:
