@@ -5,7 +5,7 @@ Rules of every tree, proven by one contract suite:
 1. Paths are POSIX paths relative to the cluster folder. `.` and `..` are resolved by spelling, never by the disk.
 2. A confined tree refuses absolute paths and paths that lead out of it.
 3. No symbolic link and no submodule is read or passed through.
-4. A name is refused that a checkout on some system would take for another one: see `unsafe_name`.
+4. A name is refused that a checkout on some system would take for another one: see `_require_safe`.
 5. A file, the number of files and all bytes together are bounded.
 """
 
@@ -137,25 +137,6 @@ class Meter:
         self._bytes += size
 
 
-def unsafe_name(name: str) -> str | None:
-    """Why `name` may not name a file, or None when it may.
-
-    Refused are invisible and control characters, backslash and colon (separators elsewhere), every spelling that some
-    file system takes for `.git`, and names over 255 bytes. Shell metacharacters are fine: no name ever reaches a shell.
-    """
-    if not name.isprintable():
-        return "it contains control or invisible characters"
-    if name in ("", ".", "..") or "/" in name:
-        return "it is a path, not a name"
-    if "\\" in name or ":" in name:
-        return "it contains a backslash or a colon"
-    if name.rstrip(" .").casefold() in (".git", "git~1"):
-        return "it stands for the folder of a git repository"
-    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
-        return f"it is longer than {_MAX_NAME_BYTES} bytes"
-    return None
-
-
 def normalize(path: str, *, confined: bool) -> str:
     """`path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
 
@@ -225,9 +206,24 @@ def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tu
 
 
 def _require_safe(name: str, path: str) -> None:
-    reason = unsafe_name(name)
-    if reason is not None:
-        raise SourceError(Code.SOURCE_NAME_UNSAFE, f"the name {name[:80]!r} is refused: {reason}", path=path)
+    """Raise SourceError `source_name_unsafe` for a name that may not name a file.
+
+    Refused are invisible and control characters, backslash and colon (separators elsewhere), every spelling that some
+    file system takes for `.git`, and names over 255 bytes. Shell metacharacters are fine: no name ever reaches a shell.
+    """
+    if not name.isprintable():
+        reason = "it contains control or invisible characters"
+    elif name in ("", ".", "..") or "/" in name:
+        reason = "it is a path, not a name"
+    elif "\\" in name or ":" in name:
+        reason = "it contains a backslash or a colon"
+    elif name.rstrip(" .").casefold() in (".git", "git~1"):
+        reason = "it stands for the folder of a git repository"
+    elif len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        reason = f"it is longer than {_MAX_NAME_BYTES} bytes"
+    else:
+        return
+    raise SourceError(Code.SOURCE_NAME_UNSAFE, f"the name {name[:80]!r} is refused: {reason}", path=path)
 
 
 class MemoryTree:
