@@ -23,11 +23,7 @@ from gitops.language.text import Span
 _WORD_ENDS = b" \t\r\n,[]{}\"'"
 _MAX_FOLDERS = 64
 _MAX_ENTRIES = 5_000
-_CLUSTER_VALUES = {
-    "version": ("1",),
-    "state.backend": ("cluster",),
-    "state.lock": ("true", "false"),
-}
+_CLUSTER_VALUES = {"version": ("1",), "state.backend": ("cluster",), "state.lock": ("true", "false")}
 _FILE_ENDINGS = {
     "graphs.*.schema": (SCHEMA,),
     "graphs.*.queries": (QUERIES, "/"),

@@ -12,9 +12,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from gitops.editor.documentation import FUNCTION_WORDS
 from gitops.editor.schema import SchemaView
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
-from gitops.editor.tokens import FUNCTIONS, TokenReader
+from gitops.editor.tokens import TokenReader
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
 
@@ -267,7 +268,7 @@ class _QueryReader(TokenReader):
             self._property_name(token, frame.owner)
         elif frame.block is BracketContent.BODY:
             self._section(token)
-        elif self._kind() is TokenKind.LPAREN and token.text in FUNCTIONS:
+        elif self._kind() is TokenKind.LPAREN and token.text in FUNCTION_WORDS:
             self._add(token, SymbolKind.FUNCTION)
         elif token.text == "not" and frame.block in _CLAUSES and self._kind() is TokenKind.LBRACE:
             self._add(token, SymbolKind.KEYWORD)

@@ -12,17 +12,12 @@ from typing import NamedTuple
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.editor.tokens import TextPiece, TokenReader, read_tokens, schema_pieces
 from gitops.language.lexer import Token, TokenKind
-from gitops.language.schema import ConstraintKind, Scalar, TypeKind
+from gitops.language.schema import ConstraintKind, TypeKind
 from gitops.language.text import Span
 
-BASE_TYPES = tuple(scalar.value for scalar in Scalar)
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}
-_TYPE_KINDS = {
-    SymbolKind.NODE: TypeKind.NODE,
-    SymbolKind.EDGE: TypeKind.EDGE,
-    SymbolKind.INTERFACE: TypeKind.INTERFACE,
-}
+_TYPE_KINDS = {SymbolKind.NODE: TypeKind.NODE, SymbolKind.EDGE: TypeKind.EDGE, SymbolKind.INTERFACE: TypeKind.INTERFACE}
 _ENDS = ("src", "dst")
 
 

@@ -5,8 +5,9 @@ Results are never out of date: the key of each is all the bytes that it depends 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gitops.config.cluster_yaml import parse_cluster
 from gitops.config.source import SourceError, SourceTree
@@ -15,8 +16,8 @@ from gitops.editor.project import GraphUse, cluster_graphs, graph_uses
 from gitops.editor.query import QueryView, read_query
 from gitops.editor.schema import SchemaView, read_schema_piece
 from gitops.editor.tokens import TextPiece, query_pieces, read_tokens
-from gitops.language.query import Query, check_query, parse_queries
-from gitops.language.schema import Schema, compile_schema
+from gitops.language.query import check_query, parse_queries
+from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError, LanguageProblem
 
 MAX_READ_BYTES = 512 * 1024
@@ -24,6 +25,7 @@ MAX_READ_BYTES = 512 * 1024
 
 # Each keystroke makes a new schema and file; there are as many pieces as in all open files and their last edits.
 _SCHEMAS, _PIECES, _FILES = 16, 2048, 32
+_Read = TypeVar("_Read")
 
 
 class EditorFile(NamedTuple):
@@ -47,9 +49,9 @@ class TextCache:
         """Start empty."""
         self._schema_piece = lru_cache(_PIECES)(read_schema_piece)
         self.schema_view = lru_cache(_SCHEMAS)(lambda data: SchemaView(_bounded(data), self._schema_piece))
-        self.compiled = lru_cache(_SCHEMAS)(_compiled)
+        self.compiled = lru_cache(_SCHEMAS)(_or_error(compile_schema))
         self.pieces = lru_cache(_FILES)(lambda data: query_pieces(_bounded(data)))
-        self.parsed = lru_cache(_PIECES)(_parsed)
+        self.parsed = lru_cache(_PIECES)(_or_error(parse_queries))
         self.query_view = lru_cache(_PIECES)(self._query_view)
         self.checked = lru_cache(_PIECES)(self._checked)
         self.cluster_view = lru_cache(_SCHEMAS)(lambda data: read_cluster_text(_bounded(data)))
@@ -111,15 +113,13 @@ def _bounded(data: bytes) -> bytes:
     return data if len(data) <= MAX_READ_BYTES else b""
 
 
-def _compiled(data: bytes) -> Schema | LanguageError:
-    try:
-        return compile_schema(data)
-    except LanguageError as error:
-        return error
+def _or_error(read: Callable[[bytes], _Read]) -> Callable[[bytes], _Read | LanguageError]:
+    """The reader, with the error as a result."""
 
+    def read_text(data: bytes) -> _Read | LanguageError:
+        try:
+            return read(data)
+        except LanguageError as error:
+            return error
 
-def _parsed(data: bytes) -> tuple[Query, ...] | LanguageError:
-    try:
-        return parse_queries(data)
-    except LanguageError as error:
-        return error
+    return read_text

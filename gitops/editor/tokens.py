@@ -12,27 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from gitops.editor.documentation import FUNCTION_WORDS
 from gitops.editor.symbols import Occurrence, Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.text import Span
-
-FUNCTIONS = (
-    "avg",
-    "bm25",
-    "count",
-    "date",
-    "datetime",
-    "fuzzy",
-    "match_text",
-    "max",
-    "min",
-    "nearest",
-    "now",
-    "rrf",
-    "search",
-    "sum",
-)
-"""The names that may be followed by `(` inside a query."""
 
 _TRIVIA = rb"(?:[ \t\r\n]++|//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z))"
 _COMMENT = rb"//[^\n]*+|/\*(?s:.*?)(?:\*/|\Z)"
@@ -74,7 +57,7 @@ _PUNCTUATION = {kind.value.strip("`"): kind for kind in TokenKind if kind.value.
 _WORD_BEFORE = re.compile(rb"[$@]?[A-Za-z0-9_]*\Z")
 _LONGEST_WORD = 512
 _OUTSIDE = Token(TokenKind.EOF, "", 0, 0)
-_FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTIONS)
+_FUNCTION_NAMES = frozenset(name.encode() for name in FUNCTION_WORDS)
 
 
 class TextPiece(NamedTuple):
