@@ -11,23 +11,11 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from gitops.language.record import Record
-from gitops.language.schema.types import PropType
+from gitops.language.schema.types import PropType, Scalar
 from gitops.language.text import Name, Span
 
 ANONYMOUS = "_"
 """Name of `$_`, the variable that is never bound."""
-
-
-class LiteralKind(StrEnum):
-    """The spelling of a literal; `DATE` and `DATETIME` keep their text, which is read at run time."""
-
-    STRING = "String"
-    INT = "I64"
-    FLOAT = "F64"
-    BOOL = "Bool"
-    DATE = "Date"
-    DATETIME = "DateTime"
-    LIST = "list"
 
 
 class TextFunction(StrEnum):
@@ -63,9 +51,9 @@ class ComparisonOperator(StrEnum):
 
 
 class Literal(Record):
-    """A literal; the value of a list is a tuple of literals."""
+    """A literal. A `Date` and a `DateTime` keep their text, which is read at run time; a list, of kind None, holds literals."""
 
-    kind: LiteralKind
+    kind: Scalar | None
     value: str | int | float | bool | tuple[Literal, ...]
     span: Span
 

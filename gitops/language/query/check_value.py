@@ -27,9 +27,7 @@ FLOAT = PropType(Scalar.F64)
 DATETIME = PropType(Scalar.DATETIME)
 NULLABLE_FLOAT = PropType(Scalar.F64, nullable=True)
 _EMPTY_LIST = PropType(Scalar.STRING, is_list=True)
-_LITERALS: Mapping[ast.LiteralKind, PropType] = {
-    kind: PropType(Scalar(kind.value)) for kind in ast.LiteralKind if kind is not ast.LiteralKind.LIST
-}
+_LITERALS: Mapping[Scalar | None, PropType] = {scalar: PropType(scalar) for scalar in Scalar}
 """Type of each scalar literal."""
 
 

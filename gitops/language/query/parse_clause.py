@@ -17,7 +17,6 @@ from gitops.language.query.ast import (
     Hop,
     HopBounds,
     Literal,
-    LiteralKind,
     Nearest,
     Not,
     Now,
@@ -30,6 +29,7 @@ from gitops.language.query.ast import (
     Variable,
 )
 from gitops.language.record import make
+from gitops.language.schema.types import Scalar
 from gitops.language.text import Name, Span
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ MAX_BOUND = 2**32 - 1
 _TEXT = {function.value: function for function in TextFunction}
 _AGGREGATES = {function.value: function for function in AggregateFunction}
 _BOOLEANS = {"true": True, "false": False}
-_TIMES = {"date": LiteralKind.DATE, "datetime": LiteralKind.DATETIME}
+_TIMES = {"date": Scalar.DATE, "datetime": Scalar.DATETIME}
 _STARTS = frozenset(
     {TokenKind.VAR, TokenKind.NAME, TokenKind.STRING, TokenKind.INT, TokenKind.FLOAT, TokenKind.LBRACKET}
 )
@@ -218,7 +218,7 @@ class ClauseParser:
         if first.kind is not _NAME:
             return self._literal_from(first)
         if first.text in _BOOLEANS:
-            return Literal(LiteralKind.BOOL, _BOOLEANS[first.text], first.span)
+            return Literal(Scalar.BOOL, _BOOLEANS[first.text], first.span)
         if self._lexer.kind is not _LPAREN:
             return Alias(self._checked(first), first.span)
         return self._call(first)
@@ -355,15 +355,15 @@ class ClauseParser:
     def _literal_from(self, first: Token) -> Literal:
         kind = first.kind
         if kind is TokenKind.STRING:
-            return Literal(LiteralKind.STRING, first.value, first.span)
+            return Literal(Scalar.STRING, first.value, first.span)
         if kind is TokenKind.INT:
-            return Literal(LiteralKind.INT, self.integer(first, MAX_INT, "integer"), first.span)
+            return Literal(Scalar.I64, self.integer(first, MAX_INT, "integer"), first.span)
         if kind is TokenKind.FLOAT:
-            return Literal(LiteralKind.FLOAT, float(first.text), first.span)
+            return Literal(Scalar.F64, float(first.text), first.span)
         if kind is TokenKind.LBRACKET:
             return self._list(first)
         if first.text in _BOOLEANS:
-            return Literal(LiteralKind.BOOL, _BOOLEANS[first.text], first.span)
+            return Literal(Scalar.BOOL, _BOOLEANS[first.text], first.span)
         if first.text not in _TIMES:
             fix = "there is no null literal; pass a nullable parameter" if first.text == "null" else None
             self._lexer.fail(f"expected a literal, found {first}", first.span, fix)
@@ -381,4 +381,4 @@ class ClauseParser:
                 items.append(self._literal_from(self._start("a literal")))
         self._lexer.require(TokenKind.RBRACKET, "`,` or `]`")
         self._depth -= 1
-        return Literal(LiteralKind.LIST, tuple(items), self.span_from(opened.start))
+        return Literal(None, tuple(items), self.span_from(opened.start))

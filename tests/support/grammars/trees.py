@@ -8,6 +8,7 @@ from typing import Any
 from lark import Token, Tree
 
 from gitops.language.query import ast as gq
+from gitops.language.schema import Scalar
 from gitops.language.schema import ast as pg
 from tests.support.grammars.oracle import leaf
 
@@ -339,8 +340,8 @@ def _own_expr(expr: gq.Expr) -> Any:
 
 
 def _own_literal(literal: gq.Literal) -> Any:
-    kinds = {gq.LiteralKind.STRING: "string", gq.LiteralKind.INT: "int", gq.LiteralKind.FLOAT: "float"}
-    kinds |= {gq.LiteralKind.BOOL: "bool", gq.LiteralKind.DATE: "date", gq.LiteralKind.DATETIME: "datetime"}
-    if literal.kind is gq.LiteralKind.LIST:
+    kinds = {Scalar.STRING: "string", Scalar.I64: "int", Scalar.F64: "float"}
+    kinds |= {Scalar.BOOL: "bool", Scalar.DATE: "date", Scalar.DATETIME: "datetime"}
+    if literal.kind is None:
         return "list", tuple(_own_literal(each) for each in literal.value)
     return kinds[literal.kind], literal.value
