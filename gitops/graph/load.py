@@ -129,8 +129,7 @@ class LoadPublisher:
             if moved or snapshot.manifest.schema_ir != then.schema_ir or snapshot.identity != self._read_at.identity:
                 detail = f"the schema of {snapshot.root.location} changed while the records were read"
                 raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
-            with JointChecks(snapshot, self._intake, self._request.mode) as checks:
-                self._checked = tables, checks.run()
+            self._checked = tables, JointChecks(snapshot, self._intake, self._request.mode).run()
         return self._checked[1]
 
     def attempt(self) -> LoadResult:

@@ -35,7 +35,7 @@ from gitops.graph.manifest import find_manifest
 from gitops.graph.results import LoadResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext, precise_timestamp, retry_until_published, sleep_jittered
-from gitops.graph.tables import open_table, raw_columns
+from gitops.graph.tables import DRIVER_ERRORS, open_table, raw_columns
 from gitops.graph.versions import kept_versions
 from gitops.graph.write.intake import LoadIntake, group_key
 from gitops.graph.write.records import RecordProblems
@@ -181,7 +181,7 @@ def _read_columns(snapshot: Snapshot, path: str, fragment: FragmentMetadata, col
     try:
         reader = LanceFileReader(place.uri, storage_options=place.driver_options(), columns=columns)
         return reader.read_all(batch_size=_BATCH_ROWS).to_table()
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+    except DRIVER_ERRORS as error:
         reason = str(error).partition("<")[0].partition("\n")[0][:200]
         raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {reason}") from error
 

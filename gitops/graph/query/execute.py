@@ -15,7 +15,7 @@ from gitops.graph.query.expand import EdgeSteps, reach_nodes
 from gitops.graph.query.explain import Trace
 from gitops.graph.query.options import Budget
 from gitops.graph.query.order import ranks
-from gitops.graph.query.plan import Block, HopOp, NotOp, ProductOp, ScanOp, SortOp, TestOp
+from gitops.graph.query.plan import Block, HopOp, NotOp, ProductOp, ScanOp, SortOp, TestOp, show_variable
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.strategies import QueryTables
 from gitops.graph.query.tables import PushedFilter, ReadTable, RowOrder, TableRows
@@ -149,7 +149,7 @@ class Executor:
         origins, nodes = self._filter_reached(operator, parts)
         counts = np.bincount(origins, minlength=len(sources))[which]
         starts = np.searchsorted(origins, np.arange(len(sources)))[which]
-        self.budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {_variable_text(operator.far)}")
+        self.budget.need(int(counts.sum()) * 8 * (len(rows.columns) + 3), f"the rows of {show_variable(operator.far)}")
         runs, places = spread(starts, counts)
         return rows.take(runs).bind(operator.far, nodes[places])
 
@@ -172,7 +172,7 @@ class Executor:
             kept_origins.append(origins[mask])
             kept_nodes.append(nodes[mask])
             held += kept_nodes[-1].nbytes * 2
-            self.budget.need(2 * held, f"the nodes of {_variable_text(operator.far)}")
+            self.budget.need(2 * held, f"the nodes of {show_variable(operator.far)}")
         return np.concatenate(kept_origins), np.concatenate(kept_nodes)
 
     def _keep_reached(
@@ -295,7 +295,3 @@ def _within(nodes: np.ndarray, starts: np.ndarray, runs: np.ndarray, wanted: np.
         low, high = np.where(open_ & less, middle + 1, low), np.where(open_ & ~less, middle, high)
     found: np.ndarray = (low < end) & (nodes[np.minimum(low, len(nodes) - 1)] == wanted)
     return found
-
-
-def _variable_text(variable: str) -> str:
-    return "$_" if variable.startswith("#") else f"${variable}"

@@ -41,18 +41,17 @@ class EdgeSteps:
     edges: np.ndarray
 
 
+@dataclass(slots=True)
 class Neighbours(ABC):
     """Gives the edges of nodes, in the direction it was made for."""
 
-    def __init__(self, direction: Direction, budget: Budget) -> None:
-        """Nothing is read."""
-        self._direction = direction
-        self._budget = budget
+    direction: Direction
+    budget: Budget
 
     def steps(self, nodes: np.ndarray) -> EdgeSteps:
         """All edges of distinct nodes, given by row id, whose far end exists. An undirected self-loop is one step."""
-        if self._direction is not Direction.BOTH:
-            return self._half(nodes, out=self._direction is Direction.OUT)
+        if self.direction is not Direction.BOTH:
+            return self._half(nodes, out=self.direction is Direction.OUT)
         out, into = self._half(nodes, out=True), self._half(nodes, out=False)
         # An edge from a node to itself is met on either side and taken once.
         other = into.nodes != nodes[into.origins]
@@ -71,59 +70,56 @@ class Neighbours(ABC):
         """The edges that leave the nodes, or those that arrive there."""
 
 
+@dataclass(slots=True)
 class StoredNeighbours(Neighbours):
-    """From an adjacency."""
+    """From an adjacency; `one_type` says that both ends of the edge are of one type, so that it may lead back to its node."""
 
-    def __init__(self, adjacency: Adjacency, direction: Direction, budget: Budget, *, one_type: bool) -> None:
-        """`one_type` says that both ends of the edge are of one type, so that an edge may lead back to its node."""
-        super().__init__(direction, budget)
-        self._adjacency = adjacency
-        self._one_type = one_type
+    adjacency: Adjacency
+    one_type: bool
 
     def has_any(self, nodes: np.ndarray, *, loops: bool) -> np.ndarray | None:
         """See `Neighbours`."""
         found = np.zeros(len(nodes), bool)
         for out in (True, False):
-            if self._direction in (Direction.BOTH, Direction.OUT if out else Direction.IN):
-                half = self._adjacency.out if out else self._adjacency.into
-                near = self._adjacency.sources if out else self._adjacency.targets
+            if self.direction in (Direction.BOTH, Direction.OUT if out else Direction.IN):
+                half = self.adjacency.out if out else self.adjacency.into
+                near = self.adjacency.sources if out else self.adjacency.targets
                 positions = near.positions(nodes)
                 degrees = half.offsets[positions + 1] - half.offsets[positions]
-                if self._one_type and not loops:
+                if self.one_type and not loops:
                     degrees = degrees - half.loops[positions]
                 found |= degrees > 0
         return found
 
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
-        adjacency = self._adjacency
+        adjacency = self.adjacency
         half = adjacency.out if out else adjacency.into
         near, far = (adjacency.sources, adjacency.targets) if out else (adjacency.targets, adjacency.sources)
         origins, places = half.steps(near.positions(nodes))
-        self._budget.need(places.nbytes * 4, "the neighbours of a step")
+        self.budget.need(places.nbytes * 4, "the neighbours of a step")
         return EdgeSteps(origins, far.row_ids(half.nodes[places]), half.edges[places])
 
 
+@dataclass(slots=True)
 class ProbedNeighbours(Neighbours):
-    """From the edge table itself: by asking for the edges of the nodes, or, with `whole`, by reading all edges."""
+    """From the edge table itself: by asking for the edges of the nodes, or, with `whole`, by reading all edges.
 
-    def __init__(
-        self, edges: ReadTable, ends: tuple[ReadTable, ReadTable], direction: Direction, budget: Budget, *, whole: bool
-    ) -> None:
-        """`ends` are the tables of the edge's source and target."""
-        super().__init__(direction, budget)
-        self._edges = edges
-        self._ends = ends
-        self._whole = whole
+    `ends` are the tables of the edge's source and target.
+    """
+
+    edges: ReadTable
+    ends: tuple[ReadTable, ReadTable]
+    whole: bool
 
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
         near, far = ("src", "dst") if out else ("dst", "src")
-        near_table, far_table = self._ends if out else self._ends[::-1]
-        ids = near_table.take(nodes, ["id"], self._budget)["id"]
+        near_table, far_table = self.ends if out else self.ends[::-1]
+        ids = near_table.take(nodes, ["id"], self.budget)["id"]
         origins, ends, edges = [], [], []
         held = 0
         asked = (ids.slice(start, _PROBE) for start in range(0, len(ids), _PROBE))
-        for filter_ in [None] if self._whole else [PushedFilter(pc.field(near).isin(part), (near,)) for part in asked]:
-            for rows in self._edges.scan([near, far], self._budget, filter_):
+        for filter_ in [None] if self.whole else [PushedFilter(pc.field(near).isin(part), (near,)) for part in asked]:
+            for rows in self.edges.scan([near, far], self.budget, filter_):
                 at = look_up(rows.columns[near], ids)
                 hit = at >= 0
                 if not hit.any():
@@ -132,11 +128,11 @@ class ProbedNeighbours(Neighbours):
                 ends.append(rows.columns[far].filter(pa.array(hit)))
                 edges.append(rows.ids[hit])
                 held += ends[-1].nbytes + origins[-1].nbytes * 2
-                self._budget.need(held * 2, "the neighbours of a step")
+                self.budget.need(held * 2, "the neighbours of a step")
         if not ends:
             none = np.empty(0, np.int64)
             return EdgeSteps(none, none, none)
-        found = far_table.locate(pa.concat_arrays(ends), self._budget, whole=self._whole)
+        found = far_table.locate(pa.concat_arrays(ends), self.budget, whole=self.whole)
         exists = found >= 0
         return EdgeSteps(np.concatenate(origins)[exists], found[exists], np.concatenate(edges)[exists])
 

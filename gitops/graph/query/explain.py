@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gitops.graph.query.plan import Block, HopOp, NotOp, Operator, ProductOp, ScanOp, SortOp, TestOp, selectivity
+from gitops.graph.query.plan import (
+    Block,
+    HopOp,
+    NotOp,
+    Operator,
+    ProductOp,
+    ScanOp,
+    SortOp,
+    TestOp,
+    selectivity,
+    show_variable,
+)
 from gitops.language.query.typed import Direction
 
 __all__ = ["Trace", "explain"]
@@ -62,7 +73,7 @@ def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: fl
             form, inner = {"operator": "product"}, explain(operator.block, trace, rows_of)
             given = given * (inner[-1]["estimated_rows"] if inner else 1) * passing
         elif isinstance(operator, SortOp):
-            form = {"operator": "sort", "by": [_name(name) for name, _ in operator.keys]}
+            form = {"operator": "sort", "by": [show_variable(name) for name, _ in operator.keys]}
         else:
             form = {"operator": "absent", "outer": [f"${name}" for name in operator.outer]}
             inner = explain(operator.block, trace, rows_of, given)
@@ -81,8 +92,4 @@ def _hop(operator: HopOp) -> str:
     name = (
         operator.edge.removeprefix("edge:") if operator.binding is None else f"${operator.binding}:{operator.edge[5:]}"
     )
-    return f"{_name(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {_name(operator.far)}"
-
-
-def _name(variable: str) -> str:
-    return "$_" if variable.startswith("#") else f"${variable}"
+    return f"{show_variable(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {show_variable(operator.far)}"

@@ -44,6 +44,7 @@ __all__ = [
     "operators_of",
     "plan_block",
     "selectivity",
+    "show_variable",
 ]
 
 _BETTER = 20
@@ -339,3 +340,8 @@ def operators_of(block: Block) -> Iterator[Operator]:
         yield each
         if isinstance(each, (ProductOp, NotOp)):
             yield from operators_of(each.block)
+
+
+def show_variable(name: str) -> str:
+    """A variable as people write it; one that the planner named is `$_`."""
+    return "$_" if name.startswith("#") else f"${name}"

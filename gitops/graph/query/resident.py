@@ -46,15 +46,9 @@ class SortedTexts:
 
     def find(self, text: str) -> np.ndarray:
         """The row ids, ascending, of the rows with this text."""
-        start = bisect_left(self, text)
-        return np.sort(self.row_ids[start : bisect_right(self, text, lo=start)])
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def __getitem__(self, at: int) -> str:
-        text: str = self.cells[at].as_py()
-        return text
+        places, key = range(len(self.cells)), lambda at: self.cells[at].as_py()
+        start = bisect_left(places, text, key=key)
+        return np.sort(self.row_ids[start : bisect_right(places, text, lo=start, key=key)])
 
 
 class ResidentColumns:

@@ -107,8 +107,8 @@ class QueryTables:
         self._trace.note(hop, "strategy", strategy.value)
         if strategy is Strategy.CSR:
             adjacency = self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
-            return StoredNeighbours(adjacency, hop.direction, self._budget, one_type=hop.one_type)
-        return ProbedNeighbours(edges, ends, hop.direction, self._budget, whole=strategy is Strategy.SCAN)
+            return StoredNeighbours(hop.direction, self._budget, adjacency, hop.one_type)
+        return ProbedNeighbours(hop.direction, self._budget, edges, ends, whole=strategy is Strategy.SCAN)
 
     def _cheapest(
         self, hop: HopOp, edges: ReadTable, near: ReadTable, far: ReadTable, name: str, count: int

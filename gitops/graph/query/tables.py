@@ -20,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.query.options import Budget
 from gitops.graph.query.resident import ResidentColumns
-from gitops.graph.tables import driver_message
+from gitops.graph.tables import DRIVER_ERRORS, driver_message
 
 __all__ = ["PushedFilter", "ReadTable", "RowOrder", "TableRows", "look_up"]
 
@@ -234,7 +234,7 @@ class ReadTable:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        except DRIVER_ERRORS as error:
             # A service may echo the request, with its signature: its documents are left out.
             reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,14 +64,16 @@ def _hash_vector(text: str, dimension: int) -> list[float]:
     return [float(each) for each in (components / length if length else components)]
 
 
+@dataclass(slots=True)
 class ServiceEmbedder:
-    """An Embedder over `POST embeddings`."""
+    """An Embedder over `POST embeddings`.
 
-    def __init__(self, post: Callable[[str, Any], Any], model: str) -> None:
-        """`post` sends a JSON body to a path below the service and gives its JSON answer; `model` is the default."""
-        self._post = post
-        self._model = model
-        self._shortened: set[str] = set()
+    `post` sends a JSON body to a path below the service and gives its JSON answer; `model` is the default.
+    """
+
+    post: Callable[[str, Any], Any]
+    model: str
+    _shortened: set[str] = field(default_factory=set)
 
     def embed(self, texts: Sequence[str], *, dimension: int, model: str | None) -> list[list[float]]:
         """One vector a text, in batches.
@@ -78,7 +81,7 @@ class ServiceEmbedder:
         Raises GitopsError `embedding_failed` for an invalid answer, or vectors of another length; and what
         `post` raises.
         """
-        used, found = model or self._model, []
+        used, found = model or self.model, []
         for batch in _batches(texts):
             vectors = self._ask(batch, dimension, used)
             if used not in self._shortened and any(len(vector) > dimension for vector in vectors):
@@ -97,7 +100,7 @@ class ServiceEmbedder:
         body: dict[str, Any] = {"model": model, "input": texts, "encoding_format": "float"}
         if model in self._shortened:
             body["dimensions"] = dimension
-        answer = self._post("embeddings", body)
+        answer = self.post("embeddings", body)
         items = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(items, list) or len(items) != len(texts):
             raise GitopsError(Code.EMBEDDING_FAILED, "the service did not return one vector for each text")

@@ -17,6 +17,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -89,14 +90,16 @@ def edits_within(one: str, other: str, most: int) -> bool:
     return row[-1] <= most
 
 
+@dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A String column of a table at one version. `within` arguments are row ids: nothing else is looked at."""
+    """A String column of a table at one version; `memo` keeps the size of its corpus between queries.
 
-    def __init__(self, dataset: LanceDataset, name: str, memo: Memo = lambda _, make: make()) -> None:
-        """`memo` keeps the size of the corpus between queries."""
-        self._dataset = dataset
-        self._name = name
-        self._memo = memo
+    `within` arguments are row ids: nothing else is looked at.
+    """
+
+    dataset: LanceDataset
+    name: str
+    memo: Memo = lambda _, make: make()
 
     def matching(self, query: str, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Row ids, ascending, of the rows with any token of the query."""
@@ -127,7 +130,7 @@ class TextColumn:
         # How many rows have a word is a fact of the whole column, so all candidates are looked at first.
         rows = [(row, Counter(words)) for row, words in self._candidates(query, frozenset(asked), None)]
         holders = {word: sum(word in words for _, words in rows) for word in set(asked)}
-        documents, total = self._memo(("corpus", self._name), self._corpus)
+        documents, total = self.memo(("corpus", self.name), self._corpus)
         mean = total / documents if documents else 0.0
         weights = {word: math.log(1 + (documents - count + 0.5) / (count + 0.5)) for word, count in holders.items()}
         kept = None if within is None else frozenset(within.tolist())
@@ -147,8 +150,8 @@ class TextColumn:
         if not wanted:
             return iter(())
         indexed = within is None and any(
-            index.index_type.casefold() == "inverted" and list(index.field_names) == [self._name]
-            for index in self._dataset.describe_indices()
+            index.index_type.casefold() == "inverted" and list(index.field_names) == [self.name]
+            for index in self.dataset.describe_indices()
         )
         return self._rows(within, query if indexed else None)
 
@@ -156,18 +159,18 @@ class TextColumn:
         """Rows that have a text, with its tokens; with a query only what the index finds for it."""
         batches: Iterable[tuple[pa.Array, pa.Array | pa.ChunkedArray]]
         if within is None:
-            found = None if query is None else {"query": query, "columns": [self._name]}
-            scanner = self._dataset.scanner(
-                columns=[self._name],
+            found = None if query is None else {"query": query, "columns": [self.name]}
+            scanner = self.dataset.scanner(
+                columns=[self.name],
                 full_text_query=found,
                 with_row_id=True,
                 disable_scoring_autoprojection=query is not None,
             )
-            batches = ((batch.column("_rowid"), batch.column(self._name)) for batch in scanner.to_reader())
+            batches = ((batch.column("_rowid"), batch.column(self.name)) for batch in scanner.to_reader())
         else:
             ids = np.unique(within)
-            taken = self._dataset._take_rows(ids.tolist(), columns=[self._name])  # noqa: SLF001 - there is no public name
-            batches = [(pa.array(ids, pa.int64()), taken.column(self._name))]
+            taken = self.dataset._take_rows(ids.tolist(), columns=[self.name])  # noqa: SLF001 - there is no public name
+            batches = [(pa.array(ids, pa.int64()), taken.column(self.name))]
         for row_ids, texts in batches:
             for row, text in zip(row_ids.to_pylist(), texts.to_pylist(), strict=True):
                 if text is not None:

@@ -7,6 +7,7 @@ the same rows as any other exact way. A vector index is approximate, and is used
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,13 +29,12 @@ _LISTED, _SPARE = 1_000, 16
 _LEAST, _MOST = 1e-30, 1e30
 
 
+@dataclass(frozen=True, slots=True)
 class VectorColumn:
     """A Vector column of a table at one version."""
 
-    def __init__(self, dataset: LanceDataset, name: str) -> None:
-        """Nothing is read."""
-        self._dataset = dataset
-        self._name = name
+    dataset: LanceDataset
+    name: str
 
     def nearest(
         self,
@@ -61,8 +61,8 @@ class VectorColumn:
 
     def _has_index(self) -> bool:
         return any(
-            index.index_type.upper().startswith("IVF") and list(index.field_names) == [self._name]
-            for index in self._dataset.describe_indices()
+            index.index_type.upper().startswith("IVF") and list(index.field_names) == [self.name]
+            for index in self.dataset.describe_indices()
         )
 
     def _listed(self, target: NDArray[np.float64], k: int) -> list[tuple[int, float]] | None:
@@ -75,23 +75,23 @@ class VectorColumn:
         listed = self._asked(target, 2 * k + _SPARE, use_index=False)
         found = _closest(listed.to_batches(), target, k)
         if listed.num_rows < 2 * k + _SPARE:
-            return found if listed.num_rows == self._dataset.count_rows() else None
+            return found if listed.num_rows == self.dataset.count_rows() else None
         farthest = float(np.max(np.asarray(listed.column("_distance"), np.float64)))
         margin = _margin(len(target)) ** 2
         sure = bool(found) and _LEAST < farthest < _MOST and farthest > found[-1][1] * margin
         return found if sure else None
 
     def _asked(self, target: NDArray[np.float64], k: int, **how: Any) -> pa.Table:
-        query = {"column": self._name, "q": target.astype(np.float32), "k": k, "metric": METRIC, **how}
-        return self._dataset.scanner(
-            columns=[self._name, "_distance"], nearest=query, with_row_id=True, disable_scoring_autoprojection=True
+        query = {"column": self.name, "q": target.astype(np.float32), "k": k, "metric": METRIC, **how}
+        return self.dataset.scanner(
+            columns=[self.name, "_distance"], nearest=query, with_row_id=True, disable_scoring_autoprojection=True
         ).to_table()
 
     def _batches(self, within: NDArray[np.int64] | None) -> Iterator[pa.RecordBatch]:
         if within is None:
-            return iter(self._dataset.scanner(columns=[self._name], with_row_id=True).to_reader())
+            return iter(self.dataset.scanner(columns=[self.name], with_row_id=True).to_reader())
         ids = np.unique(within)
-        taken = self._dataset._take_rows(ids.tolist(), columns=[self._name])  # noqa: SLF001 - there is no public name
+        taken = self.dataset._take_rows(ids.tolist(), columns=[self.name])  # noqa: SLF001 - there is no public name
         return iter(taken.append_column("_rowid", pa.array(ids, pa.uint64())).to_batches())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lance
@@ -13,7 +15,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import arrow_field, open_table, raw_columns
+from gitops.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns
 from gitops.graph.write.filters import MAX_PROBES, membership_filter
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
@@ -27,41 +29,29 @@ _PROBES_AT_ONCE = 1024
 Columns = dict[str, list[Any]]
 
 
+@dataclass(slots=True)
 class CommittedTable:
-    """Reads one table; nothing is opened before the first row is asked for."""
+    """Reads one table at the entry's version, at which it may be `opened` already; else that waits for the first row."""
 
-    def __init__(
-        self,
-        folder: GraphFolder,
-        entry: TableEntry,
-        declared: NodeType | EdgeType,
-        opened: lance.LanceDataset | None = None,
-    ) -> None:
-        """The table at the entry's version, at which it may be `opened` already."""
-        self._folder = folder
-        self._entry = entry
-        self.rows = entry.rows
-        self._declared = declared
-        self._opened = opened
+    folder: GraphFolder
+    entry: TableEntry
+    declared: NodeType | EdgeType
+    opened: lance.LanceDataset | None = None
 
     def kind(self, column: str) -> PropType:
         """The type of a column, `id`, `src` and `dst` included."""
-        return self._declared.properties.get(column, _TEXT)
+        return self.declared.properties.get(column, _TEXT)
 
     def scan(self, columns: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
         """The rows that the driver's filter lets through, with their addresses. Raises RemoteError; as `open_table`."""
-        if not self.rows:
+        if not self.entry.rows:
             return
-        try:
-            scanner = self._dataset().scanner(columns=list(columns), filter=where, with_row_address=True)
-            yield from scanner.to_batches()
-        except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-            place = self._folder.dataset(self._entry.path)
-            raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
+        with self._reading() as dataset:
+            yield from dataset.scanner(columns=list(columns), filter=where, with_row_address=True).to_batches()
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
         """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
-        if not cells or not self.rows:
+        if not cells or not self.entry.rows:
             return
         kind = self.kind(column)
         if len(cells) <= MAX_PROBES and membership_filter(column, kind, list(cells)[:1]) is not None:
@@ -94,8 +84,7 @@ class CommittedTable:
         """The blobs of the rows at these addresses, in their order; a scan gives only their addresses."""
         if not addresses:
             return {name: [] for name in names}
-        dataset = self._dataset()
-        try:
+        with self._reading() as dataset:
             return {
                 name: [
                     None if file is None else file.readall()
@@ -103,14 +92,16 @@ class CommittedTable:
                 ]
                 for name in names
             }
-        except (OSError, ValueError, RuntimeError) as error:
-            place = self._folder.dataset(self._entry.path)
-            raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
 
-    def _dataset(self) -> lance.LanceDataset:
-        if self._opened is None:
-            self._opened = open_table(self._folder, self._entry)
-        return self._opened
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[lance.LanceDataset]:
+        if self.opened is None:
+            self.opened = open_table(self.folder, self.entry)
+        try:
+            yield self.opened
+        except DRIVER_ERRORS as error:
+            place = self.folder.dataset(self.entry.path)
+            raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
 
 
 def _within(batch: pa.RecordBatch, column: str, kind: PropType, cells: Collection[Any]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 from gitops.core.codes import Code
 from gitops.graph.snapshot import Snapshot
@@ -46,52 +46,49 @@ class TableCheck:
     superseded_rows: BitSet = field(default_factory=BitSet)
 
 
+@dataclass(slots=True)
 class JointChecks:
-    """The checks of one load against one snapshot; a context manager that closes its spills."""
+    """The checks of one load against one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, intake: LoadIntake, mode: LoadMode) -> None:
-        """Nothing is read yet."""
-        self._snapshot = snapshot
-        self._catalog = intake.catalog
-        self._intake = intake
-        self._tables = intake.tables
-        self._problems = intake.problems
-        self._mode = mode
-        self._committed: dict[str, CommittedTable] = {}
-        self._read: dict[tuple[str, Columns], Spill] = {}
-        self._made: list[Spill] = []
-        self._outcomes = {key: TableCheck() for key in intake.tables}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for spill in self._made:
-            spill.close()
+    snapshot: Snapshot
+    intake: LoadIntake
+    mode: LoadMode
+    _committed: dict[str, CommittedTable] = field(default_factory=dict)
+    _read: dict[tuple[str, Columns], Spill] = field(default_factory=dict)
+    _made: list[Spill] = field(default_factory=list)
+    _outcomes: dict[str, TableCheck] = field(default_factory=dict)
 
     def run(self) -> dict[str, TableCheck]:
         """Check everything. Raises LoadError at the end of the first stage that found a problem; RemoteError."""
-        for key, table in self._tables.items():
+        self._outcomes = {key: TableCheck() for key in self.intake.tables}
+        try:
+            self._check()
+        finally:
+            for spill in self._made:
+                spill.close()
+        return self._outcomes
+
+    def _check(self) -> None:
+        for key, table in self.intake.tables.items():
             self._check_ids(key, table)
             for group, spill in table.groups.items():
                 self._check_unique(key, table, group, spill)
-        self._problems.settle()
-        for key, table in self._tables.items():
+        self.intake.problems.settle()
+        for key, table in self.intake.tables.items():
             for column, spill in table.ends.items():
                 self._check_ends(key, table, column, spill)
-        if self._mode is LoadMode.OVERWRITE:
-            for edge in self._catalog.edges.values():
+        if self.mode is LoadMode.OVERWRITE:
+            for edge in self.intake.catalog.edges.values():
                 self._check_orphans(edge)
-        self._problems.settle()
-        for key, table in self._tables.items():
+        self.intake.problems.settle()
+        for key, table in self.intake.tables.items():
             if isinstance(table.declared, EdgeType) and table.declared.cardinality != (0, None):
                 self._check_cardinality(key, table.declared, table)
-        self._problems.settle()
-        return self._outcomes
+        self.intake.problems.settle()
 
     def _check_ids(self, key: str, table: TableIntake) -> None:
         declared, outcome = table.declared, self._outcomes[key]
-        last_wins = isinstance(declared, EdgeType) and self._mode is LoadMode.MERGE
+        last_wins = isinstance(declared, EdgeType) and self.mode is LoadMode.MERGE
         group = getattr(declared, "key", None) or ("id",)
         present = self._committed_keys(key, "id", table.ids)
         for number, rows in _parts(table.ids):
@@ -101,15 +98,15 @@ class JointChecks:
                     outcome.superseded.add(last[row_id][0])
                     outcome.superseded_rows.add(last[row_id][1])
                 elif row_id in last:
-                    self._problems.add(record, unique_violation(declared, group, (row_id,)))
+                    self.intake.problems.add(record, unique_violation(declared, group, (row_id,)))
                 last[row_id] = record, ordinal
             for row_id, address, _ in present.part(number):
                 if row_id not in last:
                     continue
                 outcome.replaced.add(address)
-                if self._mode is LoadMode.APPEND:
+                if self.mode is LoadMode.APPEND:
                     text = f"key_conflict: {declared.name} {row_id[:_SHOWN]!r} exists already"
-                    self._problems.add(last[row_id][0], text, Code.KEY_CONFLICT)
+                    self.intake.problems.add(last[row_id][0], text, Code.KEY_CONFLICT)
 
     def _check_unique(self, key: str, table: TableIntake, group: tuple[str, ...], spill: Spill) -> None:
         outcome, present = self._outcomes[key], self._committed_keys(key, group, spill)
@@ -117,15 +114,15 @@ class JointChecks:
             owners: dict[str, int] = {}
             for value, record, _ in rows:
                 if record not in outcome.superseded and owners.setdefault(value, record) != record:
-                    self._problems.add(record, _unique_clash(table, group, value))
+                    self.intake.problems.add(record, _unique_clash(table, group, value))
             for value, address, _ in present.part(number):
                 if value in owners and address not in outcome.replaced:
-                    self._problems.add(owners[value], _unique_clash(table, group, value))
+                    self.intake.problems.add(owners[value], _unique_clash(table, group, value))
 
     def _check_ends(self, key: str, table: TableIntake, column: str, spill: Spill) -> None:
-        edge, outcome = self._catalog.edges[table.declared.name], self._outcomes[key]
+        edge, outcome = self.intake.catalog.edges[table.declared.name], self._outcomes[key]
         owner = edge.source if column == "src" else edge.target
-        arriving = self._tables.get(f"node:{owner}")
+        arriving = self.intake.tables.get(f"node:{owner}")
         present = self._committed_keys(f"node:{owner}", "id", spill)
         for number, rows in _parts(spill):
             wanted: dict[str, int] = {}
@@ -137,15 +134,15 @@ class JointChecks:
             for end, _, _ in present.part(number):
                 wanted.pop(end, None)
             for end, record in wanted.items():
-                self._problems.add(record, f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}")
+                self.intake.problems.add(record, f"edge {edge.name}: {column} {end[:_SHOWN]!r} not found in {owner}")
 
     def _check_orphans(self, edge: EdgeType) -> None:
         """Edges that stay must still have their ends when a node table gets new rows."""
         key = f"edge:{edge.name}"
-        if key in self._tables or not self._table(key).rows:
+        if key in self.intake.tables or not self._table(key).entry.rows:
             return
         for column, owner in (("src", edge.source), ("dst", edge.target)):
-            arriving = self._tables.get(f"node:{owner}")
+            arriving = self.intake.tables.get(f"node:{owner}")
             if arriving is None:
                 continue
             ends = self._read_all(key, column)
@@ -154,7 +151,7 @@ class JointChecks:
                 for end, _, _ in ends.part(number):
                     if end not in present:
                         text = f"orphan edge {edge.name}: its {column} {end[:_SHOWN]!r} would be gone from {owner}"
-                        self._problems.add(0, text)
+                        self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
         """Every source whose edges change; a source without any edge left is not checked."""
@@ -174,7 +171,7 @@ class JointChecks:
             for source, record in first.items():
                 count = counts[source]
                 if count and (count < low or (high is not None and count > high)):
-                    self._problems.add(record, cardinality_violation(edge, source, count))
+                    self.intake.problems.add(record, cardinality_violation(edge, source, count))
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
         """The committed edges of every source that a record names, or that a replaced edge began at."""
@@ -190,8 +187,8 @@ class JointChecks:
 
     def _committed_keys(self, key: str, columns: Columns, wanted: Spill) -> Spill:
         """The committed rows, as key and address, that may have one of the wanted keys; none of a table that is overwritten."""
-        overwritten = self._mode is LoadMode.OVERWRITE and key in self._tables
-        if overwritten or not self._table(key).rows or not wanted.rows:
+        overwritten = self.mode is LoadMode.OVERWRITE and key in self.intake.tables
+        if overwritten or not self._table(key).entry.rows or not wanted.rows:
             return self._spill()
         if wanted.rows > MAX_PROBES:
             return self._read_all(key, columns)
@@ -228,10 +225,10 @@ class JointChecks:
 
     def _table(self, key: str) -> CommittedTable:
         if key not in self._committed:
-            entry = self._snapshot.manifest.tables[key]
-            opened = self._intake.opened(key, entry) if key in self._tables else None
-            declared = declared_type(self._catalog, key)
-            self._committed[key] = CommittedTable(self._snapshot.folder, entry, declared, opened)
+            entry = self.snapshot.manifest.tables[key]
+            opened = self.intake.opened(key, entry) if key in self.intake.tables else None
+            declared = declared_type(self.intake.catalog, key)
+            self._committed[key] = CommittedTable(self.snapshot.folder, entry, declared, opened)
         return self._committed[key]
 
 
