@@ -73,22 +73,15 @@ class GatedChange:
 def approve(workspace: Workspace, address: Address) -> ApproveOutcome:
     """Write an approval for the gated change of `address` into the ledger folder; `workspace.actor` is the approver."""
 
-    def body(current: Session) -> ApproveOutcome:
-        approval = None
-        if current.ready:
-            try:
-                # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
-                plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
-                change, requirement = _find_gated_change(plan, address)
-                approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest)
-                current.opened.ledger.record_approval(approval)
-            except GitopsError as error:
-                approval = None
-                current.problems.add_error(error)
-        problems = tuple(current.problems)
-        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, diagnostics=problems)
+    def make(current: Session) -> tuple[Approval, None]:
+        # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
+        plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
+        change, requirement = _find_gated_change(plan, address)
+        approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest)
+        current.opened.ledger.record_approval(approval)
+        return approval, None
 
-    return in_session(workspace, "approve", StateNeed.REQUIRED, body)
+    return approve_in_session(workspace, address, make, exclusive=True)
 
 
 def sign_approval(
@@ -99,15 +92,19 @@ def sign_approval(
     `emergency` is the reason of one person who acts alone: such an approval leaves a debt.
     """
     via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
-    return approve_in_session(
-        workspace,
-        address,
-        lambda current: publish_approval(read_gated_change(current, address), publisher, via=via, emergency=emergency),
-    )
+
+    def make(current: Session) -> tuple[Approval, str]:
+        return publish_approval(read_gated_change(current, address), publisher, via=via, emergency=emergency)
+
+    return approve_in_session(workspace, address, make)
 
 
 def approve_in_session(
-    workspace: Workspace, address: Address, make: Callable[[Session], tuple[Approval, str]]
+    workspace: Workspace,
+    address: Address,
+    make: Callable[[Session], tuple[Approval, str | None]],
+    *,
+    exclusive: bool = False,
 ) -> ApproveOutcome:
     """The outcome of a session in which `make` approves the change of `address`: it gives the document and its commit."""
 
@@ -122,7 +119,7 @@ def approve_in_session(
         problems = tuple(current.problems)
         return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, commit=commit, diagnostics=problems)
 
-    return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=False)
+    return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=exclusive)
 
 
 def read_gated_change(current: Session, address: Address) -> GatedChange:
@@ -193,9 +190,8 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     change = plan.change(address)
     if requirement is None or change is None:
         gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
-        raise GitopsError(
-            Code.APPROVAL_NOT_REQUIRED, f"{address} has no change that needs an approval; gates: {gates}", path=address
-        )
+        detail = f"{address} has no change that needs an approval; gates: {gates}"
+        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address)
     return change, requirement
 
 

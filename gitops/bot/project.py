@@ -114,10 +114,10 @@ class Project:
             self.tools.remote.fetch([ref])
         return found
 
-    def config(self, commit: str | None = None) -> BotConfig:
-        """`gitops.yaml` at the head of the default branch, or at a commit. Raises GitopsError `bot_config_invalid`."""
-        at = commit or self.head_of(self.default_ref)
-        content = None if at is None else self.tools.store.read(self.tools.store.commit(at).tree, CONFIG_FILE)
+    def config(self) -> BotConfig:
+        """`gitops.yaml` at the head of the default branch. Raises GitopsError `bot_config_invalid`."""
+        head, store = self.head_of(self.default_ref), self.tools.store
+        content = None if head is None else store.read(store.commit(head).tree, CONFIG_FILE)
         if content is None:
             where = self.default_ref.removeprefix("refs/heads/")
             raise GitopsError(Code.BOT_CONFIG_INVALID, f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
