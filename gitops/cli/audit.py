@@ -19,7 +19,7 @@ from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
 from gitops.audit.walk import entry_ids
-from gitops.cli.shared import FAILED, OK, USAGE, choice_of, complain, say, show_error, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, show_error, show_form
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
@@ -38,7 +38,7 @@ _MAX_FILE = 1 << 30
 
 def log(options: argparse.Namespace) -> int:
     """`gitops log`. Exit code 1 if a shown entry does not verify, or if the ledger was rewound."""
-    local = LocalProject(choice_of(options, offline=True))
+    local = open_project(options, offline=True)
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     found = read_trail(local.repository, head)
@@ -62,7 +62,7 @@ def audit(options: argparse.Namespace) -> int:
         complain(problem)
         return USAGE
     options.json = form == "json"  # errors that end the command have the same form
-    local = LocalProject(choice_of(options, offline=True))
+    local = open_project(options, offline=True)
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     if options.verify_envelope is not None:

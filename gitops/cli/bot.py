@@ -19,7 +19,7 @@ from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
-from gitops.cli.shared import USAGE, choice_of, complain, say, show_form
+from gitops.cli.shared import USAGE, complain, open_project, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
@@ -31,7 +31,6 @@ from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge, remote_login, run_address, secrets_of
-from gitops.wiring.project import LocalProject
 
 if TYPE_CHECKING:
     from gitops.forge.client import Traffic
@@ -120,7 +119,7 @@ def _bot(
 
     Raises GitopsError if the repository or the forge cannot be used.
     """
-    local = LocalProject(choice_of(options), login=partial(remote_login, kind, environ))
+    local = open_project(options, login=partial(remote_login, kind, environ))
     local.complete()
     rule = local.project.config().forge
     kind = options.forge or rule.kind or kind

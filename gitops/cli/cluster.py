@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, choice_of, complain, say, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, complain, open_project, say, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
@@ -51,10 +51,9 @@ def to_decide(options: argparse.Namespace) -> tuple[DecisionContext, str, str]:
     """The ledger and the signer, the approval, and the reason. Raises UsageError `signing_key_missing`, `actor_required`."""
     from gitops.approving.decide import DecisionContext
     from gitops.core.faults import NoFaults
-    from gitops.wiring.project import LocalProject
     from gitops.wiring.system import RandomIds, SystemClock
 
-    local = LocalProject(choice_of(options))
+    local = open_project(options)
     rule = local.rule(options.cluster, options.config)
     ledger, target, publisher = local.ledger(rule), local.project.target(rule), local.approval_publisher(rule)
     context = DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
@@ -120,9 +119,8 @@ def _project(options: argparse.Namespace) -> LocalProject | None:
     selected = options.repo or options.cluster or options.remote or getattr(options, "request", None)
     if not selected and not _has_gitops_yaml(options.config or "."):
         return None
-    from gitops.wiring.project import LocalProject
 
-    local = LocalProject(choice_of(options))
+    local = open_project(options)
     return local if selected or local.project.config().ledger.store == "branch" else None
 
 

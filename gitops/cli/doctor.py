@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, choice_of, say
+from gitops.cli.shared import FAILED, OK, open_project, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
@@ -23,7 +23,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.only and not options.attack:
         raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
     kind = options.forge or job_kind(os.environ) or LOCAL
-    local = LocalProject(choice_of(options), login=partial(remote_login, kind, os.environ))
+    local = open_project(options, login=partial(remote_login, kind, os.environ))
     if options.attack:
         return _attack(local, options)
     secret = token_of(kind, os.environ)

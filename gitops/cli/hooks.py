@@ -15,7 +15,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
-from gitops.wiring.project import LocalProject, RepositoryChoice, open_commit_tree
+from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.repository import install_hooks, open_staged, remove_hooks
 
 _MAX_REFS = 10_000
@@ -57,7 +57,7 @@ def _pre_receive(_: list[str]) -> int:
     from gitops.bot.guard import PushGuard
 
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS)]
-    local = LocalProject(RepositoryChoice(_git_dir()), quarantined=True)
+    local = LocalProject(_git_dir(), quarantined=True)
     guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
     reasons = list(guard.refusals(updates))
     for reason in reasons:
@@ -72,7 +72,7 @@ def _post_receive(_: list[str]) -> int:
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS) if not ref.startswith("refs/gitops/")]
     if not updates:
         return OK
-    local = LocalProject(RepositoryChoice(_git_dir()))
+    local = LocalProject(_git_dir())
     bot = local.person()
     actor = local.setting("gitops.actor") or bot.email
     pusher = os.environ.get("REMOTE_USER")
@@ -151,7 +151,7 @@ def _pre_push(rest: list[str]) -> int:
     pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]
     if not pushed:
         return OK
-    local = LocalProject(RepositoryChoice(".", rest[0] if rest and "/" not in rest[0] else None))
+    local = LocalProject(".", rest[0] if rest and "/" not in rest[0] else None)
     try:
         config = local.project.config()
     except GitopsError:

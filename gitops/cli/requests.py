@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gitops.cli.shared import OK, choice_of, say, show_form
+from gitops.cli.shared import OK, open_project, say, show_form
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest, CommitCheck
 from gitops.render.characters import visible
-from gitops.wiring.project import LocalProject
 
 
 def request_list(options: argparse.Namespace) -> int:
     """`gitops request list`."""
-    requests = LocalProject(choice_of(options)).forge().requests()
+    requests = open_project(options).forge().requests()
     if options.json:
         show_form([_request_form(r) for r in requests])
         return OK
@@ -28,7 +27,7 @@ def request_list(options: argparse.Namespace) -> int:
 
 def request_show(options: argparse.Namespace) -> int:
     """`gitops request show N`."""
-    forge = LocalProject(choice_of(options)).forge()
+    forge = open_project(options).forge()
     request = forge.request(options.number)
     comments = forge.comments(request.number)
     commits = [request.head] if request.merged_as is None else [request.head, request.merged_as]
@@ -66,7 +65,7 @@ def request_show(options: argparse.Namespace) -> int:
 
 def request_merge(options: argparse.Namespace) -> int:
     """`gitops request merge N`."""
-    local = LocalProject(choice_of(options))
+    local = open_project(options)
     commit = merge_request(
         local.repository,
         local.pushed_to(),

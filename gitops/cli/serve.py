@@ -49,14 +49,12 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
     """
     # Imported here: `gitops bot queue` needs none of what handles events.
     from gitops.cli.served import ServedRepository, server_environment
-    from gitops.wiring.project import RepositoryChoice
 
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
     stop = StopSignal()
     own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
     served = [
-        ServedRepository(RepositoryChoice(path, options.remote), options.forge, own_environ, stop.pause, faults)
-        for path in options.repo
+        ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, faults) for path in options.repo
     ]
     tokens = [each.token for each in served]
     context = ServerContext(

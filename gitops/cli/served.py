@@ -21,7 +21,7 @@ from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.server.deliveries import WebhookFormat, repository_key
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 
 __all__ = ["ServedRepository", "WatchedForge", "server_environment", "webhook_format"]
 
@@ -48,7 +48,8 @@ class ServedRepository:
 
     def __init__(
         self,
-        choice: RepositoryChoice,
+        path: str,
+        remote: str,
         kind: str | None,
         environ: Mapping[str, str],
         pause: Callable[[float], None],
@@ -58,14 +59,14 @@ class ServedRepository:
 
         `environ` is the environment of the server; `pause` waits some seconds between two attempts to reach the forge.
         """
-        self._choice, self._environ, self._pause, self._faults = choice, environ, pause, faults
+        self._path, self._remote, self._environ, self._pause, self._faults = path, remote, environ, pause, faults
         # Child processes get neither token nor secret: the login is put into the address of the remote, for git alone.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
         if kind is None:
-            kind = LocalProject(choice, environ=self._child_environ).project.config().forge.kind
+            kind = LocalProject(path, remote, environ=self._child_environ).project.config().forge.kind
         self.kind = kind or LOCAL
         if self.kind not in FORGES:
-            raise UsageError(Code.USAGE_ERROR, f"name the forge of {choice.path} with --forge: {', '.join(FORGES)}")
+            raise UsageError(Code.USAGE_ERROR, f"name the forge of {path} with --forge: {', '.join(FORGES)}")
         local, found = self._open()
         if found.token is None:
             raise UsageError(Code.USAGE_ERROR, "a server asks the forge: set GITOPS_TOKEN")
@@ -87,10 +88,10 @@ class ServedRepository:
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""
         login = partial(remote_login, self.kind, self._environ)
-        local = LocalProject(self._choice, environ=self._child_environ, login=login, faults=self._faults)
+        local = LocalProject(self._path, self._remote, environ=self._child_environ, login=login, faults=self._faults)
         local.complete()
         rule = local.project.config().forge
-        remote = local.setting(f"remote.{self._choice.remote}.url")
+        remote = local.setting(f"remote.{self._remote}.url")
         return local, choose_forge(self.kind, self._environ, local.setting, rule, remote)
 
 

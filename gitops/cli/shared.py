@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gitops.core.errors import GitopsError
@@ -13,7 +13,7 @@ from gitops.wiring.system import git_setting
 
 if TYPE_CHECKING:
     from gitops.graph.results import GraphOutcome
-    from gitops.wiring.project import RepositoryChoice
+    from gitops.wiring.project import LocalProject, Setting
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""
@@ -25,11 +25,17 @@ def actor_of(options: argparse.Namespace) -> str | None:
     return given or git_setting("gitops.actor", getattr(options, "config", None) or ".")
 
 
-def choice_of(options: argparse.Namespace, *, offline: bool = False) -> RepositoryChoice:
-    """The repository of `--repo`, else the one around `--config` or the current folder; and the remote of `--remote`."""
-    from gitops.wiring.project import RepositoryChoice
+def open_project(
+    options: argparse.Namespace,
+    *,
+    offline: bool = False,
+    login: Callable[[Setting], Callable[[str], str]] | None = None,
+) -> LocalProject:
+    """The project in the repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`."""
+    from gitops.wiring.project import LocalProject
 
-    return RepositoryChoice(options.repo or getattr(options, "config", None) or ".", options.remote, offline)
+    path = options.repo or getattr(options, "config", None) or "."
+    return LocalProject(path, options.remote, offline=offline, login=login)
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:

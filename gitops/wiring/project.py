@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,41 +62,33 @@ _PEOPLE = {
 _NO_PERSON = Person("", "")
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryChoice:
-    """A repository, and one of its remotes: None means `origin`, or the repository itself if it is bare.
-
-    `offline` uses only what the clone last fetched.
-    """
-
-    path: str
-    remote: str | None = None
-    offline: bool = False
-
-
 class LocalProject:
     """A project in a repository on this machine."""
 
     def __init__(
         self,
-        choice: RepositoryChoice,
+        path: str,
+        remote: str | None = None,
         *,
+        offline: bool = False,
         environ: Mapping[str, str] | None = None,
         quarantined: bool = False,
         faults: Faults | None = None,
         login: Callable[[Setting], Callable[[str], str]] | None = None,
     ) -> None:
-        """Open it. `login` makes, of the git settings, what puts a token into addresses of remotes. Raises UsageError.
+        """Open the repository around a path. A `remote` of None is `origin`, or the repository itself if it is bare.
 
-        With `quarantined`, objects are also read from where git keeps those of a push while a hook decides.
+        `offline` uses only what the clone last fetched. With `quarantined`, objects are also read from where git keeps those of a
+        push while a hook decides. `login` makes, of the git settings, what puts a token into addresses of remotes. Raises
+        UsageError `not_a_repository`, `usage_error`.
         """
-        self.repository = Repository.discover(choice.path, environ=environ)
+        self.repository = Repository.discover(path, environ=environ)
         if quarantined and (quarantine := Quarantine.from_environment(os.environ if environ is None else environ)):
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._settings: dict[str, str] | None = None
         self._login = str if login is None else login(self.setting)
-        self.remote: GitRemote = self._remote(choice)
+        self.remote: GitRemote = self._remote(remote, offline=offline)
         self._faults = faults or NoFaults()
         tools = ProjectTools(
             store=self.repository,
@@ -299,11 +291,11 @@ class LocalProject:
     def _publisher(self, cluster: str, person: Person, key: str) -> ApprovalPublisher:
         return ApprovalPublisher(self.repository, self.remote, person, key, approvals_prefix(cluster))
 
-    def _remote(self, choice: RepositoryChoice) -> GitRemote:
-        if choice.remote is None and self.repository.work_tree is None:
+    def _remote(self, name: str | None, *, offline: bool) -> GitRemote:
+        if name is None and self.repository.work_tree is None:
             return SelfRemote(self.repository)
-        name = choice.remote or "origin"
-        if choice.offline:
+        name = name or "origin"
+        if offline:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:

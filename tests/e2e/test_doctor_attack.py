@@ -36,7 +36,7 @@ from gitops.model.plan import PlanInputs
 from gitops.model.trust import TrustRoot
 from gitops.plan import planner
 from gitops.render import markdown
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 from tests.support.loop import CLUSTER, CONFIG, MAIN, TRUSTED, Loop, email
 
 pytestmark = pytest.mark.e2e
@@ -82,7 +82,7 @@ def other(loop: Loop) -> Loop:
 
 
 def _attacked(loop: Loop, *names: str, cluster: str = CLUSTER, hosted: bool = False, **limits: float) -> AttackReport:
-    local = LocalProject(RepositoryChoice(str(loop.server)), environ=loop.environment("bot"))
+    local = LocalProject(str(loop.server), environ=loop.environment("bot"))
     return attack(local, local.project.config().cluster(cluster), names, hosted=hosted, **limits)
 
 

@@ -19,7 +19,7 @@ from gitops.ledger.chain import approvals_prefix
 from gitops.model.address import Address
 from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApproveOutcome
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 from gitops.wiring.stores import folder_workspace
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix_world import AFTER, BEFORE, Files, Scene
@@ -243,7 +243,7 @@ class BranchScene(Scene):
         return (self._adas.parent,)
 
     def _local(self, place: Path, faults: Faults | None) -> LocalProject:
-        return LocalProject(RepositoryChoice(str(place)), environ=environment(self.home), faults=faults)
+        return LocalProject(str(place), environ=environment(self.home), faults=faults)
 
     def _signers(self) -> dict[str, bytes]:
         return {".gitops/allowed_signers": self.life.signers("bot", "ada", "ben")}

@@ -33,7 +33,7 @@ ROW = {"title": "keep me"}
 NEW = ("one", "two", "three")
 APPLY_TO_THE_POINT = """
 import os, sys
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 from gitops.apply.apply import apply
 
 class DieAt:
@@ -41,7 +41,7 @@ class DieAt:
         if point == sys.argv[2]:
             os._exit(137)
 
-local = LocalProject(RepositoryChoice(sys.argv[1]), faults=DieAt())
+local = LocalProject(sys.argv[1], faults=DieAt())
 apply(local.workspace(local.rule("brain"), "bot"))
 """
 POINTS = [

@@ -37,7 +37,7 @@ from gitops.ledger.evidence import read_evidence
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 from tests.support.git_http import GitServer
 from tests.support.prefork import PROGRAM, start
 
@@ -298,7 +298,7 @@ class Loop:
 
     def local(self, at: datetime | None = None) -> LocalProject:
         """The project on the server, by the clock of the machine or one that stands at `at`."""
-        local = LocalProject(RepositoryChoice(str(self.server)), environ=self.environment("bot"))
+        local = LocalProject(str(self.server), environ=self.environment("bot"))
         if at is not None:
             local.project.tools = replace(local.project.tools, clock=FixedClock(at))
         return local

@@ -36,7 +36,7 @@ from gitops.model.address import graph_address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.project import LocalProject, RepositoryChoice, has_server_hook, open_commit_tree
+from gitops.wiring.project import LocalProject, has_server_hook, open_commit_tree
 from gitops.wiring.system import RandomIds
 
 _HONEST = "honest@attack.invalid"
@@ -111,7 +111,7 @@ class ClusterCopy:
 
     def local(self) -> LocalProject:
         """Open the project."""
-        return LocalProject(RepositoryChoice(str(self.server)), environ=self.environment())
+        return LocalProject(str(self.server), environ=self.environment())
 
     def head(self, ref: str) -> str:
         """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""

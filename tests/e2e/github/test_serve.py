@@ -17,7 +17,6 @@ from gitops.forge.events import TimerEvent
 from gitops.git.port import ZERO
 from gitops.server.queue import EventQueue
 from gitops.server.shared import StopSignal
-from gitops.wiring.project import RepositoryChoice
 from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit
 from tests.support.github.hub import Hub, token_of
@@ -167,9 +166,8 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
     ],
 )
 def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], kind: str | None, words: str) -> None:
-    choice = RepositoryChoice(str(host.clone), "origin")
     with pytest.raises(UsageError) as failure:
-        ServedRepository(choice, kind, host.environ | change, StopSignal().pause, NoFaults())
+        ServedRepository(str(host.clone), "origin", kind, host.environ | change, StopSignal().pause, NoFaults())
     assert failure.value.code in ("usage_error", "actor_required")
     assert words in failure.value.detail
 

@@ -10,7 +10,7 @@ import pytest
 from gitops.core.errors import GitopsError
 from gitops.git import command
 from gitops.git.command import GitProgram, run_program
-from gitops.wiring.project import LocalProject, RepositoryChoice
+from gitops.wiring.project import LocalProject
 from tests.support.git_fixture import bare, environment
 
 
@@ -105,7 +105,7 @@ def test_a_path_in_the_configuration_is_what_git_makes_of_it(tmp_path: Path, val
     inherited = environment(tmp_path)
     git = GitProgram(str(repository), environ=inherited, as_user=True)
     assert git.run("config", "user.signingKey", value).ok
-    project = LocalProject(RepositoryChoice(str(repository)), environ=inherited)
+    project = LocalProject(str(repository), environ=inherited)
     assert project.setting("user.signingKey", path=True) == git.config("user.signingKey", path=True)
 
 

@@ -19,7 +19,6 @@ from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.server.queue import EventState
 from gitops.server.shared import StopSignal
-from gitops.wiring.project import RepositoryChoice
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.nouns import Happening
@@ -153,8 +152,8 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
     """A server in this process, with the handlers and the wiring of `gitops bot serve`."""
     folder.mkdir(parents=True)
     clone = clone_for_server(hub, folder / "clone.git")
-    choice, environ = RepositoryChoice(str(clone), "origin"), server_environment_of(hub)
-    served = ServedRepository(choice, "github", environ, StopSignal().pause, NoFaults())
+    environ = server_environment_of(hub)
+    served = ServedRepository(str(clone), "origin", "github", environ, StopSignal().pause, NoFaults())
     assert served.name == f"github:{FULL_NAME}"
 
     def handle(repository: str, event: Event) -> Iterator[LogLine]:
