@@ -5,7 +5,7 @@ from __future__ import annotations
 from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, flag, up_to
 
 _CLUSTER, _TEXTS = "gitops.cli.cluster", "gitops.cli.texts"
-_READ, _WRITE, _DECIDE = f"{_CLUSTER}:to_read", f"{_CLUSTER}:to_write", f"{_CLUSTER}:to_decide"
+_READ, _WRITE, _UNLOCK, _DECIDE = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock", "decide"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
 
@@ -51,6 +51,12 @@ SETUP_COMMANDS = (
     ),
 )
 
+
+def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument) -> Command:
+    """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
+    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs)
+
+
 CLUSTER_COMMANDS = (
     Command(
         "validate",
@@ -71,18 +77,16 @@ CLUSTER_COMMANDS = (
         PROJECT,
         REQUEST,
     ),
-    Command(
+    _with_ledger(
         "apply",
         "apply what the cluster folder declares",
         "gitops.apply.apply:apply",
-        CONFIG,
+        _WRITE,
         # A thread each; more would only compete for the disk.
         Argument(
             "--parallel", "N", "number of changes to apply at the same time (default 1)", type=up_to(64), default=1
         ),
         flag("--keep-data-here", "allow graph data in a CI checkout"),
-        PROJECT,
-        inputs=_WRITE,
     ),
     Command(
         "approve",
@@ -95,39 +99,21 @@ CLUSTER_COMMANDS = (
         PROJECT,
         REQUEST,
     ),
-    Command("status", "show the ledger as recorded", "gitops.cluster.status:status", CONFIG, PROJECT, inputs=_READ),
-    Command(
+    _with_ledger("status", "show the ledger as recorded", "gitops.cluster.status:status", _READ),
+    _with_ledger(
         "ready",
         "check whether the applied revision can be served, and list what would be served",
         "gitops.cluster.ready:ready",
-        CONFIG,
-        PROJECT,
-        inputs=_READ,
+        _READ,
     ),
-    Command(
-        "refresh",
-        "record the observed state of the graphs",
-        "gitops.apply.refresh:refresh",
-        CONFIG,
-        PROJECT,
-        inputs=_WRITE,
-    ),
-    Command(
-        "import",
-        "start a ledger from existing graphs",
-        "gitops.apply.refresh:import_cluster",
-        CONFIG,
-        PROJECT,
-        inputs=_WRITE,
-    ),
-    Command(
+    _with_ledger("refresh", "record the observed state of the graphs", "gitops.apply.refresh:refresh", _WRITE),
+    _with_ledger("import", "start a ledger from existing graphs", "gitops.apply.refresh:import_cluster", _WRITE),
+    _with_ledger(
         "force-unlock",
         "remove a lock whose holder is gone",
         "gitops.cluster.status:force_unlock",
-        CONFIG,
+        _UNLOCK,
         Argument("lock_id", "LOCK_ID", "exact id, as status shows it"),
-        PROJECT,
-        inputs=f"{_CLUSTER}:to_unlock",
     ),
     Command(
         "revoke",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gitops.cli.commands.arguments import Argument, Command, Group, count, flag, seconds
 
-_DATA, _QUERY, _VERSIONS = "gitops.cli.graph.data", "gitops.cli.graph.query", "gitops.cli.graph.versions"
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
 
@@ -20,7 +19,6 @@ _DRY_RUN = flag("--dry-run", "remove nothing; print what would be removed")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
 _EMBEDDINGS = Argument("--embeddings", "MODEL", "model that turns texts into vectors: hash, or MODEL@https://HOST/v1")
 _QUERY_ARGUMENTS = (
-    *_GRAPH,
     Argument("query", "QUERY", "name of a stored query, or of a query in --file", nargs="?"),
     Group(
         Argument("--file", "FILE", "query file, or - for standard input"),
@@ -31,16 +29,21 @@ _QUERY_ARGUMENTS = (
     _EMBEDDINGS,
 )
 
+
+def _on_graph(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
+    """A command on the graph that its first arguments name; `handler` is `module:function` below `gitops.cli.graph`."""
+    return Command(name, summary, f"gitops.cli.graph.{handler}", *_GRAPH, *arguments)
+
+
 _BRANCHES = Command(
     "branch",
     "create, list, merge and delete branches of a graph",
     commands=(
-        Command("list", "list the branches", f"{_VERSIONS}:branch_list", *_GRAPH),
-        Command(
+        _on_graph("list", "list the branches", "versions:branch_list"),
+        _on_graph(
             "create",
             "create a branch; no rows are copied",
-            f"{_VERSIONS}:branch_create",
-            *_GRAPH,
+            "versions:branch_create",
             _BRANCH_NAME,
             Argument(
                 "--from",
@@ -50,12 +53,11 @@ _BRANCHES = Command(
                 default="main",
             ),
         ),
-        Command("delete", "delete a branch", f"{_VERSIONS}:branch_delete", *_GRAPH, _BRANCH_NAME),
-        Command(
+        _on_graph("delete", "delete a branch", "versions:branch_delete", _BRANCH_NAME),
+        _on_graph(
             "merge",
             "merge the changes of a branch into another branch",
-            f"{_VERSIONS}:branch_merge",
-            *_GRAPH,
+            "versions:branch_merge",
             _BRANCH_NAME,
             Argument("--into", "BRANCH", "branch to merge into (default: main)", default="main"),
         ),
@@ -66,11 +68,10 @@ GRAPH = Command(
     "graph",
     "load, query, change, branch and maintain the data of a graph",
     commands=(
-        Command(
+        _on_graph(
             "load",
             "load NDJSON records in one publish",
-            f"{_DATA}:load",
-            *_GRAPH,
+            "data:load",
             Argument("file", "FILE", "records, or - for standard input", nargs="?"),
             Argument(
                 "--parquet",
@@ -89,29 +90,27 @@ GRAPH = Command(
             Argument("--from", "BRANCH", "create the branch from this one if it does not exist", dest="base"),
             _EMBEDDINGS,
         ),
-        Command(
+        _on_graph(
             "export",
             "print the records of a graph, in the format that load reads",
-            f"{_DATA}:export",
-            *_GRAPH,
+            "data:export",
             _TYPES,
             Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
             _BRANCH,
             _AT,
         ),
-        Command(
+        _on_graph(
             "show",
             "show tables, versions and rows",
-            f"{_DATA}:show",
-            *_GRAPH,
+            "data:show",
             Argument("--type", "NAME", "print rows of this node or edge type"),
             Argument("--limit", "N", "maximum number of rows (default 20)", type=count, default=20),
             Argument("--at", "VERSION", "as of this manifest version", type=int),
         ),
-        Command(
+        _on_graph(
             "query",
             "run a read query and print its rows",
-            f"{_QUERY}:query",
+            "query:query",
             *_QUERY_ARGUMENTS,
             _BRANCH,
             _AT,
@@ -123,54 +122,49 @@ GRAPH = Command(
             flag("--approximate", "allow a vector index, which may miss near rows"),
             Argument("--strategy", ("auto", "index", "csr", "scan"), "how hops find neighbours", default="auto"),
         ),
-        Command(
+        _on_graph(
             "mutate",
             "run a mutation in one publish",
-            f"{_QUERY}:mutate",
+            "query:mutate",
             *_QUERY_ARGUMENTS,
             _BRANCH,
             Argument("--expect-head", "VERSION", "refuse if the branch is not at this version", type=int),
         ),
-        Command(
+        _on_graph(
             "log",
             "list the versions of a branch, newest first",
-            f"{_VERSIONS}:log",
-            *_GRAPH,
+            "versions:log",
             _BRANCH,
             Argument("--limit", "N", "maximum number of versions (default 20)", type=count, default=20),
         ),
-        Command("snapshot", "describe one version and its tables", f"{_VERSIONS}:snapshot", *_GRAPH, _BRANCH, _AT),
-        Command(
+        _on_graph("snapshot", "describe one version and its tables", "versions:snapshot", _BRANCH, _AT),
+        _on_graph(
             "diff",
             "show the rows that differ between two versions",
-            f"{_VERSIONS}:diff",
-            *_GRAPH,
+            "versions:diff",
             Argument("before", "BEFORE", _REVISION),
             Argument("after", "AFTER", _REVISION),
             _TYPES,
             flag("--summary", "print counts instead of rows"),
         ),
         _BRANCHES,
-        Command(
+        _on_graph(
             "preview",
             "try a schema on a copy, and count the affected rows",
-            f"{_VERSIONS}:preview",
-            *_GRAPH,
+            "versions:preview",
             Argument("schema", "FILE", "schema to try"),
         ),
-        Command(
+        _on_graph(
             "optimize",
             "compact the tables and build their indexes",
-            f"{_VERSIONS}:optimize",
-            *_GRAPH,
+            "versions:optimize",
             _BRANCH,
             flag("--vectors", "build vector indexes too, which takes long"),
         ),
-        Command(
+        _on_graph(
             "gc",
             "remove data that no kept version, branch or reader needs",
-            f"{_VERSIONS}:gc",
-            *_GRAPH,
+            "versions:gc",
             Argument("--keep", "N", "keep the newest N versions of each branch (default 10)", type=int, default=10),
             Argument(
                 "--older-than",
@@ -180,19 +174,17 @@ GRAPH = Command(
             ),
             _DRY_RUN,
         ),
-        Command(
+        _on_graph(
             "purge",
             "remove the data of dropped types and properties permanently",
-            f"{_VERSIONS}:purge",
-            *_GRAPH,
+            "versions:purge",
             flag("--allow-data-loss", "confirm; older versions lose these tables"),
             _DRY_RUN,
         ),
-        Command(
+        _on_graph(
             "verify",
             "check every document, table and reference of a graph",
-            f"{_VERSIONS}:verify",
-            *_GRAPH,
+            "versions:verify",
             flag("--deep", "read all rows: ids, ends of edges, constraints"),
         ),
     ),
