@@ -72,37 +72,29 @@ def down_between(tree: SourceTree, old: str, new: str) -> DownOutcome:
 
 
 def _down_in_session(current: Session, graph: str) -> DownOutcome:
-    subject, planned = schema_address(graph), None
+    subject, planned, problems = schema_address(graph), None, current.problems
     if current.ready:
         if graph not in current.desired.graphs:
             near = did_you_mean(graph, current.desired.graphs)
             raise UsageError(Code.USAGE_ERROR, f"the folder declares no graph {graph}{f'; {near}' if near else ''}")
-        try:
-            accepted = _applied_schema(current, graph)
-            desired = current.desired.graphs[graph].schema
-            if accepted is not None and desired is not None:
-                planned = _plan(accepted, desired, subject, current.problems)
-        except GitopsError as error:
-            current.problems.add_error(error)
-    folder, problems = current.workspace.config_dir, tuple(current.problems)
-    return DownOutcome(config_dir=folder, subject=subject, migrations=planned, diagnostics=problems)
-
-
-def _applied_schema(current: Session, graph: str) -> Schema | None:
-    """Step 1: the schema that the ledger records as applied; from git if git has it, else from the live graph."""
-    subject = schema_address(graph)
-    recorded = current.state.resources.get(subject)
-    if recorded is None:
-        current.problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
-        return None
-    source = current.workspace.accepted_schema(graph, recorded.digest)
-    if source is None:
-        source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
-    try:
-        return compile_schema(source)
-    except LanguageError as error:
-        message = f"the applied schema does not compile: {error}"
-        raise GitopsError(Code.GRAPH_UNREADABLE, message, path=subject) from error
+        recorded, desired = current.state.resources.get(subject), current.desired.graphs[graph].schema
+        if recorded is None:
+            problems.add(Code.SCHEMA_NOT_RECORDED, subject, f"the ledger records no schema of {graph}")
+        elif desired is not None:
+            try:
+                # The schema that is recorded as applied: from git if git has it, else from the live graph.
+                source = current.workspace.accepted_schema(graph, recorded.digest)
+                if source is None:
+                    source = current.opened.engine.read(current.opened.graph_uri(graph)).schema_source
+                accepted = compile_schema(source)
+            except LanguageError as error:
+                problems.add(Code.GRAPH_UNREADABLE, subject, f"the applied schema does not compile: {error}")
+            except GitopsError as error:
+                problems.add_error(error)
+            else:
+                planned = _plan(accepted, desired, subject, problems)
+    folder = current.workspace.config_dir
+    return DownOutcome(config_dir=folder, subject=subject, migrations=planned, diagnostics=tuple(problems))
 
 
 def _plan(accepted: Schema, desired: Schema, path: str, problems: Diagnostics) -> ReverseMigration:

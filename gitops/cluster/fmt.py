@@ -165,19 +165,10 @@ class _Overlay:
     """A tree with other contents for some files."""
 
     def __init__(self, tree: SourceTree, contents: Mapping[str, bytes]) -> None:
+        self.root, self.kind, self.names = tree.root, tree.kind, tree.names
         self._tree = tree
         self._contents = contents
-
-    @property
-    def root(self) -> str:
-        return self._tree.root
 
     def read(self, path: str) -> bytes:
         changed = self._contents.get(normalize(path, confined=False))
         return self._tree.read(path) if changed is None else changed
-
-    def kind(self, path: str) -> EntryKind:
-        return self._tree.kind(path)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        return self._tree.names(path)

@@ -200,7 +200,9 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
             if widest <= _LEAST:
                 break
             widths[widths.index(widest)] -= 1
-    right = [_is_numeric([row[at] for row in found]) for at in range(len(names))]
+    # Columns that hold numbers, and nothing else but nulls.
+    kinds = [{type(row[at]) for row in found} - {type(None)} for at in range(len(names))]
+    right = [bool(kind) and kind <= {int, float} for kind in kinds]
     rule = _GAP.join("-" * each for each in widths)
     return [_line(heads, widths, right), rule, *(_line(row, widths, right) for row in cells)]
 
@@ -210,12 +212,6 @@ def _cell(value: Any) -> str:
         return _NULL
     plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'
     return visible(value if plain else json.dumps(value, ensure_ascii=False))
-
-
-def _is_numeric(values: Sequence[Any]) -> bool:
-    """Whether the column holds numbers, and nothing else but nulls."""
-    present = [value for value in values if value is not None]
-    return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
