@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from gitops.core.canonical import digest
@@ -57,123 +58,101 @@ class Sweep:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
 
-@dataclass(slots=True)
-class _SweepProgress:
-    """The sweep while it runs over the intents, in ULID order."""
+class _Row(Enum):
+    """What a row does: retire the intent as it is, roll it forward, or keep it."""
 
-    draft: StateDraft
-    at: str
-    retire: list[str] = field(default_factory=list)
-    pending: set[str] = field(default_factory=set)
-    consumed: dict[str, str] = field(default_factory=dict)
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
-
-    def keep(self, intent: Intent, code: Code, message: str) -> None:
-        self.pending.add(intent.graph_id)
-        self.diagnostics.add(code, graph_address(intent.graph_id), message)
-
-    def mark(self, graph: str, status: Status, condition: str | None = None, message: str | None = None) -> None:
-        record = StatusRecord(status, () if condition is None else (condition,), message)
-        self.draft.mark(graph_address(graph), record)
-        self.draft.mark(schema_address(graph), record)
-
-    def record_recovery(self, intent: Intent) -> None:
-        record: dict[str, Any] = {
-            "kind": intent.kind.value,
-            "graph_id": intent.graph_id,
-            "outcome": "rolled_forward",
-            "recovered_at": self.at,
-            "actor": intent.actor,
-        }
-        self.draft.record_recovery(intent.operation_id, record)
-        self.diagnostics.add(
-            Code.CLUSTER_RECOVERY_ROLLED_FORWARD,
-            graph_address(intent.graph_id),
-            f"operation {intent.operation_id} ({intent.kind}) had completed and is now recorded",
-        )
+    RETIRE = auto()
+    FORWARD = auto()
+    KEEP = auto()
 
 
 def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
     """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
-    progress = _SweepProgress(StateDraft(state), at)
+    draft, found = StateDraft(state), Diagnostics()
+    retire: list[str] = []
+    pending: set[str] = set()
+    consumed: dict[str, str] = {}
     for intent in sorted(intents, key=lambda i: i.operation_id):
-        settle_row = _settle_delete if intent.kind is IntentKind.GRAPH_DELETE else _settle_schema
-        if settle_row(progress, intent, probe(intent.graph_id)):
-            progress.retire.append(intent.operation_id)
-    return Sweep(
-        progress.draft.state(),
-        tuple(progress.retire),
-        frozenset(progress.pending),
-        progress.consumed,
-        progress.diagnostics,
-    )
+        graph, operation, is_delete = intent.graph_id, intent.operation_id, intent.kind is IntentKind.GRAPH_DELETE
+        find_row = _delete_row if is_delete else _schema_row
+        row = find_row(draft, found, intent, probe(graph))
+        if row is _Row.KEEP:
+            pending.add(graph)
+            continue
+        retire.append(operation)
+        if row is _Row.RETIRE:
+            continue
+        if is_delete:
+            draft.remove_graph(graph, at=at, approval_id=intent.approval_id, actor=intent.actor)
+            draft.use_approvals(intent.approval_ids, {"consumed_at": at, "consumed_by_operation": operation})
+            consumed |= dict.fromkeys(intent.approval_ids, operation)
+        else:
+            draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
+            draft.renew(graph, create=True)
+            _mark(draft, graph, StatusRecord(Status.APPLIED))
+        record: dict[str, Any] = {
+            "kind": intent.kind.value,
+            "graph_id": graph,
+            "outcome": "rolled_forward",
+            "recovered_at": at,
+            "actor": intent.actor,
+        }
+        draft.record_recovery(operation, record)
+        message = f"operation {operation} ({intent.kind}) had completed and is now recorded"
+        found.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, graph_address(graph), message)
+    return Sweep(draft.state(), tuple(retire), frozenset(pending), consumed, found)
 
 
-def _unverifiable(progress: _SweepProgress, intent: Intent) -> bool:
-    """Row S1, for every kind when existence is unknown."""
-    progress.keep(
-        intent,
-        Code.CLUSTER_RECOVERY_PENDING,
-        f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open",
-    )
-    return False
+def _mark(draft: StateDraft, graph: str, record: StatusRecord) -> None:
+    draft.mark(graph_address(graph), record)
+    draft.mark(schema_address(graph), record)
 
 
-def _settle_schema(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
-    """The rows of a create, and those of a schema update; whether the intent is settled."""
+def _schema_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
+    """The row of a create or a schema update; what keeps it is reported."""
     graph, live = intent.graph_id, seen.live
     if seen.existence is Existence.ABSENT:  # C1, S0
-        return True
+        return _Row.RETIRE
     if intent.kind is IntentKind.GRAPH_CREATE and seen.existence is Existence.PRESENT and live is None:  # C5
-        progress.mark(graph, Status.ERROR, Code.GRAPH_CREATE_INCOMPLETE, "the root exists but does not open")
-        progress.keep(
-            intent,
-            Code.GRAPH_CREATE_INCOMPLETE,
+        code, message = Code.GRAPH_CREATE_INCOMPLETE, "the root exists but does not open"
+        _mark(draft, graph, StatusRecord(Status.ERROR, (code,), message))
+        detail = (
             f"the create of operation {intent.operation_id} did not finish and its root does not open: "
-            f"remove {intent.graph_uri} after checking it, then apply again",
+            f"remove {intent.graph_uri} after checking it, then apply again"
         )
-        return False
+        found.add(code, graph_address(graph), detail)
+        return _Row.KEEP
     if live is None or seen.existence is Existence.UNKNOWN:  # S1
-        return _unverifiable(progress, intent)
-    recorded = progress.draft.resources.get(schema_address(graph))
+        return _unverifiable(found, intent)
+    recorded = draft.resources.get(schema_address(graph))
     if recorded is not None and live == recorded.digest:  # C2, S2
-        return True
+        return _Row.RETIRE
     if live == intent.desired_schema_digest:  # C3, S3
-        progress.draft.put(schema_address(graph), AppliedResource(live))
-        progress.draft.renew(graph, create=True)
-        progress.mark(graph, Status.APPLIED)
-        progress.record_recovery(intent)
-        return True
+        return _Row.FORWARD
     # C4, S4
     message = "the live schema is neither the recorded nor the intended one"
-    progress.mark(graph, Status.DRIFTED, "actual_applied_state_pending", message)
-    progress.keep(
-        intent,
-        Code.CLUSTER_RECOVERY_PENDING,
+    _mark(draft, graph, StatusRecord(Status.DRIFTED, ("actual_applied_state_pending",), message))
+    detail = (
         f"operation {intent.operation_id} ({intent.kind}) left a schema that is neither recorded nor intended; "
-        "refresh records what is live, once the folder declares the graph",
+        "refresh records what is live, once the folder declares the graph"
     )
-    return False
+    found.add(Code.CLUSTER_RECOVERY_PENDING, graph_address(graph), detail)
+    return _Row.KEEP
 
 
-def _settle_delete(progress: _SweepProgress, intent: Intent, seen: GraphProbe) -> bool:
-    """The rows of a delete; whether the intent is settled."""
-    graph = intent.graph_id
+def _delete_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
+    graph = graph_address(intent.graph_id)
     if seen.existence is Existence.UNKNOWN:
-        return _unverifiable(progress, intent)
+        return _unverifiable(found, intent)
     if seen.existence is Existence.PRESENT:  # D1
-        progress.diagnostics.add(
-            Code.GRAPH_DELETE_INCOMPLETE,
-            graph_address(graph),
-            f"the delete of operation {intent.operation_id} did not finish; it is proposed again",
-        )
-        return True
-    if graph_address(graph) not in progress.draft.resources:  # D2
-        return True
-    # D3
-    progress.draft.remove_graph(graph, at=progress.at, approval_id=intent.approval_id, actor=intent.actor)
-    used = {"consumed_at": progress.at, "consumed_by_operation": intent.operation_id}
-    progress.draft.use_approvals(intent.approval_ids, used)
-    progress.consumed |= dict.fromkeys(intent.approval_ids, intent.operation_id)
-    progress.record_recovery(intent)
-    return True
+        detail = f"the delete of operation {intent.operation_id} did not finish; it is proposed again"
+        found.add(Code.GRAPH_DELETE_INCOMPLETE, graph, detail)
+        return _Row.RETIRE
+    return _Row.FORWARD if graph in draft.resources else _Row.RETIRE  # D3, D2
+
+
+def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:
+    """Row S1, for every kind when existence is unknown."""
+    detail = f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open"
+    found.add(Code.CLUSTER_RECOVERY_PENDING, graph_address(intent.graph_id), detail)
+    return _Row.KEEP

@@ -23,7 +23,9 @@ class StateDraft:
         self._start = state
         self._resources = dict(state.resources)
         self._statuses = dict(state.statuses)
-        self._records = {**state.approval_records}, {**state.recovery_records}, {**state.observations}
+        self._approvals = dict(state.approval_records)
+        self._recoveries = dict(state.recovery_records)
+        self._observations = dict(state.observations)
         self._owned: dict[str | None, set[Address]] = {}
         for address in (*self._resources, *self._statuses):
             self._owned.setdefault(address.graph, set()).add(address)
@@ -52,16 +54,16 @@ class StateDraft:
 
     def observe(self, address: Address, observation: Mapping[str, Any]) -> None:
         """Set an observation."""
-        self._records[2][address] = observation
+        self._observations[address] = observation
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
         """Record approvals as used; the record of an earlier use stays."""
         for approval_id in approval_ids:
-            self._records[0].setdefault(approval_id, record)
+            self._approvals.setdefault(approval_id, record)
 
     def record_recovery(self, operation_id: str, record: Mapping[str, Any]) -> None:
         """Record a settled operation."""
-        self._records[1][operation_id] = record
+        self._recoveries[operation_id] = record
 
     def renew(self, graph: str, *, create: bool = False) -> None:
         """Renew the composite digest of one graph; a graph that is not recorded is left out unless `create`."""
@@ -86,12 +88,11 @@ class StateDraft:
 
     def state(self) -> LedgerState:
         """The edited state."""
-        approvals, recoveries, observations = self._records
         return replace(
             self._start,
             resources=self._resources,
             statuses=self._statuses,
-            approval_records=approvals,
-            recovery_records=recoveries,
-            observations=observations,
+            approval_records=self._approvals,
+            recovery_records=self._recoveries,
+            observations=self._observations,
         )
