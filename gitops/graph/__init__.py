@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
-    from gitops.graph.snapshot import Snapshot, open_snapshot
+    from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
     from gitops.graph.staged import WriteContext
-    from gitops.graph.versions import ReadTarget
     from gitops.graph.write.mutate import MutationOptions, Mutator
 
 __all__ = [
@@ -91,9 +90,8 @@ _HOMES = {
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),
-    "snapshot": ("Snapshot", "open_snapshot"),
+    "snapshot": ("ReadTarget", "Snapshot", "open_snapshot"),
     "staged": ("WriteContext",),
-    "versions": ("ReadTarget",),
     "write.mutate": ("MutationOptions", "Mutator"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
-
-from lance.dataset import LanceDataset
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -14,7 +11,7 @@ from gitops.graph.results import GraphDescription
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
 from gitops.graph.values import cell_to_json
-from gitops.language.schema import PropType, Scalar
+from gitops.language.schema import Scalar
 
 __all__ = ["describe_graph", "read_rows"]
 
@@ -60,27 +57,22 @@ def read_rows(
     kind = "node" if type_name in catalog.nodes else "edge"
     entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
     dataset = open_table(snapshot.folder, entry)
-    heads = key_columns(declared)
-    most = max(0, min(limit, MAX_ROWS))
-    shown = call_driver(entry.path, lambda: _cells(dataset, heads, declared.properties, most))
+    names, most = [*key_columns(declared), *declared.properties], max(0, min(limit, MAX_ROWS))
+    if not most:
+        return []
+    blobs = [name for name, prop in declared.properties.items() if prop.scalar is Scalar.BLOB]
+
+    def read() -> dict[str, list[Any]]:
+        plain = [name for name in names if name not in blobs]
+        cells = raw_columns(dataset.scanner(columns=plain, order_by=["id"], limit=most, with_row_id=True).to_table())
+        row_ids = cells.pop("_rowid")
+        for name in blobs:
+            # By row: a scan gives only the addresses of blobs.
+            files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
+            cells[name] = [None if file is None else file.readall() for file in files]
+        return cells
+
+    shown = call_driver(entry.path, read)
     for name, prop in declared.properties.items():
         shown[name] = [cell_to_json(cell, prop) for cell in shown[name]]
-    names = [*heads, *declared.properties]
     return [dict(zip(names, cells, strict=True)) for cells in zip(*(shown[name] for name in names), strict=True)]
-
-
-def _cells(
-    dataset: LanceDataset, heads: list[str], properties: Mapping[str, PropType], limit: int
-) -> dict[str, list[Any]]:
-    """The first rows by id; blobs are fetched by row, since a scan gives only their addresses."""
-    blobs = [name for name, kind in properties.items() if kind.scalar is Scalar.BLOB]
-    plain = [*heads, *(name for name in properties if name not in blobs)]
-    if not limit:
-        return {name: [] for name in [*heads, *properties]}
-    rows_found = dataset.scanner(columns=plain, order_by=["id"], limit=limit, with_row_id=True).to_table()
-    cells = raw_columns(rows_found)
-    row_ids = cells.pop("_rowid")
-    for name in blobs:
-        files = dataset.take_blobs(name, ids=row_ids) if row_ids else []
-        cells[name] = [None if file is None else file.readall() for file in files]
-    return cells

@@ -1,28 +1,58 @@
 """One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
 
+A version is found by branch, number, commit or time. One that was never made is `graph_missing`; one that was made and is no
+longer kept is `graph_version_gone`. Numbers are tried first at the line that holds them; a time is looked up by bisection, since
+a version is never older than its parent.
+
 Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
 language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
+from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError
 from gitops.graph import layout
-from gitops.graph.lines import MAIN_LINE, Line, read_line
-from gitops.graph.manifest import GraphIdentity, Manifest
+from gitops.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line
+from gitops.graph.manifest import GraphIdentity, Manifest, find_manifest, line_numbers, read_manifest
 from gitops.graph.root import GraphFolder, GraphRoot
-from gitops.graph.versions import ReadTarget, find_version
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.language.schema import Catalog, Schema
 
-__all__ = ["ReadTarget", "Snapshot", "accept_schema", "find_root", "open_snapshot", "table_keys"]
+__all__ = [
+    "ReadTarget",
+    "Snapshot",
+    "accept_schema",
+    "find_root",
+    "kept_versions",
+    "open_snapshot",
+    "table_keys",
+    "version_time",
+]
+
+_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """Which version to read: the newest of `branch`, or at most one of a number, a commit id and a time (RFC 3339).
+
+    A commit is found on whatever branch has it; `branch` is looked at first.
+    """
+
+    branch: str = layout.MAIN
+    version: int | None = None
+    commit: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +143,7 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
     place = root.location
     try:
         identity, folder = root.open()
-        line, manifest = find_version(folder.store, read_line(folder.store, target.branch), target)
+        line, manifest = _find_version(folder.store, read_line(folder.store, target.branch), target)
         return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
         raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
@@ -131,3 +161,108 @@ def accept_schema(source: bytes) -> Schema:
         line, column = SourceText(source).position(first.span.start)
         code = Code.SCHEMA_PARSE_ERROR if first.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error
+
+
+def _find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Line, Manifest]:
+    """The manifest that the target names, and the branch that has it: `line`, or another branch with the commit.
+
+    Raises as `open_snapshot`.
+    """
+    if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
+        raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
+    if target.commit is not None:
+        return _find_commit(store, line, target.commit)
+    if target.time is not None:
+        return line, _find_time(store, line, target.time)
+    if target.version is not None:
+        return line, _read_version(store, line, target.version)
+    return line, _newest(store, line)
+
+
+def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
+    """Line id and number of each version of a branch whose manifest is there, newest first."""
+    for holder in (line.id, *(older.line for older in line.inherits)):
+        yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
+
+
+def _read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
+    """Version `n` of a branch. Raises GitopsError `graph_missing`, `graph_version_gone`; `graph_unreadable`."""
+    holder = line.holder(n)
+    manifest = find_manifest(store, n, holder) if n >= 1 else None
+    if manifest is not None:
+        return manifest
+    head = _newest(store, line).n
+    if not 1 <= n <= head:
+        detail = f"{store.location} has no version {n}; the newest of {line.name} is {head}"
+        raise GitopsError(Code.GRAPH_MISSING, detail, path=store.location)
+    if holder == line.id and n > read_floor(store, holder):
+        key = store.display(layout.manifest_key(n, holder))
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{key} is missing", path=key)
+    raise _version_gone(store, f"version {n} of {line.name}")
+
+
+def _newest(store: ObjectStore, line: Line) -> Manifest:
+    """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
+    for _ in range(_ROUNDS):
+        head = next(iter(line_numbers(store, line.id)), None)
+        if head is None:
+            break
+        manifest = find_manifest(store, head, line.id)
+        if manifest is not None:
+            return manifest
+    if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
+        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} was deleted", path=line.name)
+    raise IntegrityError(
+        Code.GRAPH_UNREADABLE, f"{store.location} holds no manifest: the creation is incomplete", path=store.location
+    )
+
+
+def _find_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
+    if not is_ulid(commit):
+        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
+    seen: set[tuple[str, int]] = set()
+    for each in (line, *read_branches(store).lines()):
+        for holder, n in kept_versions(store, each):
+            if (holder, n) in seen:
+                continue
+            seen.add((holder, n))
+            manifest = find_manifest(store, n, holder)
+            if manifest is not None and manifest.txn_id == commit:
+                return each, manifest
+    raise GitopsError(
+        Code.GRAPH_VERSION_GONE, f"{store.location} keeps no version with the commit id {commit}", path=store.location
+    )
+
+
+def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
+    """The newest version at or before a time."""
+    wanted = parse_timestamp(time)
+    if wanted is None:
+        raise UsageError(Code.USAGE_ERROR, f"{time[:80]!r} is not a time such as 2026-01-31T12:00:00Z")
+    kept = list(reversed(tuple(kept_versions(store, line))))
+    low, high, found = 0, len(kept), None
+    while low < high:
+        middle = (low + high) // 2
+        holder, n = kept[middle]
+        manifest = read_manifest(store, n, holder)
+        if version_time(manifest) <= wanted:
+            low, found = middle + 1, manifest
+        else:
+            high = middle
+    if found is not None:
+        return found
+    if kept and kept[0][1] > 1:
+        raise _version_gone(store, f"what {line.name} was at {time}")
+    raise GitopsError(Code.GRAPH_MISSING, f"{store.location} did not exist at {time}", path=store.location)
+
+
+def version_time(manifest: Manifest) -> datetime:
+    """When a version was made."""
+    found = parse_timestamp(manifest.ts)
+    if found is None:
+        raise IntegrityError(Code.GRAPH_UNREADABLE, f"version {manifest.n} has no time")
+    return found
+
+
+def _version_gone(store: ObjectStore, what: str) -> GitopsError:
+    return GitopsError(Code.GRAPH_VERSION_GONE, f"{what} is no longer kept", path=store.location)

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import math
+import operator
 import re
 import struct
 from array import array
@@ -17,10 +18,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from gitops.language.query import ComparisonOperator
 from gitops.language.schema import PropType, Scalar
 
 __all__ = [
+    "COMPARE",
     "DAYS",
+    "FLIPPED",
     "MOMENTS",
     "CellError",
     "cell_to_json",
@@ -46,6 +50,26 @@ _DATETIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(Z|[+-]\d{2}:\d{2})?)?",
     re.ASCII,
 )
+
+
+COMPARE: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
+    ComparisonOperator.EQ: operator.eq,
+    ComparisonOperator.NE: operator.ne,
+    ComparisonOperator.LT: operator.lt,
+    ComparisonOperator.LE: operator.le,
+    ComparisonOperator.GT: operator.gt,
+    ComparisonOperator.GE: operator.ge,
+}
+
+FLIPPED: Mapping[ComparisonOperator, ComparisonOperator] = {
+    ComparisonOperator.EQ: ComparisonOperator.EQ,
+    ComparisonOperator.NE: ComparisonOperator.NE,
+    ComparisonOperator.LT: ComparisonOperator.GT,
+    ComparisonOperator.LE: ComparisonOperator.GE,
+    ComparisonOperator.GT: ComparisonOperator.LT,
+    ComparisonOperator.GE: ComparisonOperator.LE,
+}
+"""Each comparison with its sides exchanged."""
 
 
 class CellError(ValueError):

@@ -33,10 +33,9 @@ from gitops.graph.lines import read_floor
 from gitops.graph.load import LoadMode, LoadPublisher, LoadRequest
 from gitops.graph.manifest import find_manifest
 from gitops.graph.results import LoadResult
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, kept_versions, open_snapshot
 from gitops.graph.staged import WriteContext, precise_timestamp, retry_until_published, sleep_jittered
 from gitops.graph.tables import DRIVER_ERRORS, open_table, raw_columns
-from gitops.graph.versions import kept_versions
 from gitops.graph.write.intake import LoadIntake, group_key
 from gitops.graph.write.records import RecordProblems
 from gitops.language.schema import EdgeType

@@ -17,9 +17,8 @@ from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import head_number, line_numbers, publish
 from gitops.graph.results import BranchInfo
-from gitops.graph.snapshot import Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext, later_timestamp, precise_timestamp
-from gitops.graph.versions import ReadTarget
 from gitops.storage.port import ObjectStore
 
 __all__ = ["create_branch", "delete_branch", "ensure_branch", "list_branches", "make_branch", "remove_branch"]

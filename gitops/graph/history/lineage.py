@@ -15,8 +15,7 @@ from gitops.graph.layout import MAIN
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
 from gitops.graph.results import VersionDescription
-from gitops.graph.snapshot import open_snapshot
-from gitops.graph.versions import ReadTarget, kept_versions
+from gitops.graph.snapshot import ReadTarget, kept_versions, open_snapshot
 from gitops.storage.port import ObjectStore
 
 __all__ = ["common_versions", "describe_version", "includes_version", "merge_base_refs", "merge_bases", "read_log"]

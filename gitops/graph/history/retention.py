@@ -16,7 +16,7 @@ from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.graph.root import GraphFolder
-from gitops.graph.versions import version_time
+from gitops.graph.snapshot import version_time
 
 __all__ = [
     "References",

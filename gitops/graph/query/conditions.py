@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.comparisons import FLIPPED
-from gitops.graph.values import CellError, json_to_cell
+from gitops.graph.values import FLIPPED, CellError, json_to_cell
 from gitops.language.query import CheckedQuery, ComparisonOperator
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.query.typed import (

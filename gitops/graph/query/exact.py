@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.graph.comparisons import COMPARE, FLIPPED
 from gitops.graph.query.conditions import Cell, Condition, ConditionSide
 from gitops.graph.query.tables import PushedFilter
+from gitops.graph.values import COMPARE, FLIPPED
 from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 

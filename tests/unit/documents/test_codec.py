@@ -80,6 +80,13 @@ def test_numbers_of_64_bits_survive() -> None:
     assert parse(json.dumps(numbers).encode()) == numbers
 
 
+@pytest.mark.parametrize(("value", "bound"), [(1, "at least 2"), (6, "at most 5")])
+def test_an_integer_beyond_a_bound_is_refused_with_that_bound(value: int, bound: str) -> None:
+    with pytest.raises(MalformedError, match=bound):
+        integer(2, 5).read(value)
+    assert [integer(2, 5).read(each) for each in (2, 5)] == [2, 5]
+
+
 def test_a_problem_names_its_place() -> None:
     form = record(dict, {"graphs": map_of(list_of(record(dict, {"x": TEXT})), key=str)})
     with pytest.raises(MalformedError) as caught:
