@@ -45,7 +45,7 @@ class ReadCache:
         entry = snapshot.manifest.tables[key]
         identity = _identity(snapshot, entry)
 
-        def find(name: str) -> Any:
+        def get(name: str) -> Any:
             held = self._find(("column", identity, name))
             return None if held is None else held[0]
 
@@ -53,7 +53,7 @@ class ReadCache:
             self._add(("column", identity, name), column, column.nbytes)
 
         def opened() -> tuple[ReadTable, int]:
-            residents = ResidentColumns(find, put, entry.rows, self._column) if self._column else None
+            residents = ResidentColumns(get, put, entry.rows, self._column) if self._column else None
             return ReadTable(key, open_table(snapshot.folder, entry), entry.rows, residents), _TABLE_BYTES
 
         table: ReadTable = self._keep(("table", key, *identity), opened)

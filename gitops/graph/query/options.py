@@ -94,7 +94,3 @@ class Budget:
         """Ask for memory and keep it."""
         self.need(nbytes, what)
         self.held += nbytes
-
-    def release(self, nbytes: int) -> None:
-        """Give back what was held."""
-        self.held -= nbytes

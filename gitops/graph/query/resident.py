@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,33 +51,27 @@ class SortedTexts:
         return np.sort(self.row_ids[start : bisect_right(places, text, lo=start, key=key)])
 
 
+@dataclass(slots=True)
 class ResidentColumns:
     """The columns of one table version that are kept, and the account of what others cost so far.
 
-    Threads may share it: the account is a guess, and what is kept is complete when it is put.
+    `get` gives what was `put` by this name, None if it is gone. No column of more than `most_bytes` is kept. Threads may share
+    it: the account is a guess, and what is kept is complete when it is put.
     """
 
-    def __init__(
-        self,
-        find: Callable[[str], Any],
-        put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None],
-        rows: int,
-        most_bytes: int,
-    ) -> None:
-        """`find` gives what was `put` by this name, None if it is gone. No column of more than `most_bytes` is kept."""
-        self._find = find
-        self._put = put
-        self._rows = rows
-        self._most = most_bytes
-        self._paid: dict[str, int] = {}
-        self._width: dict[str, float] = {}
+    get: Callable[[str], Any]
+    put: Callable[[str, pa.Array | np.ndarray | SortedTexts], None]
+    rows: int
+    most_bytes: int
+    _paid: dict[str, int] = field(default_factory=dict)
+    _width: dict[str, float] = field(default_factory=dict)
 
     def find(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]] | None:
         """The row ids, ascending, and these columns beside them, if all of them are here."""
-        ids = self._find(_ROW_IDS)
+        ids = self.get(_ROW_IDS)
         if ids is None:
             return None
-        columns = {name: self._find(name) for name in names}
+        columns = {name: self.get(name) for name in names}
         return None if any(column is None for column in columns.values()) else (ids, columns)
 
     def measure(self, columns: dict[str, pa.Array], rows: int) -> None:
@@ -90,25 +84,24 @@ class ResidentColumns:
         for name in types:
             self._paid[name] = self._paid.get(name, 0) + _CALL + _ROW * rows
         return all(
-            _plain(kind) and _EAGER * self._paid[name] >= self._rows and self.small(name)
-            for name, kind in types.items()
+            _plain(kind) and _EAGER * self._paid[name] >= self.rows and self.small(name) for name, kind in types.items()
         )
 
     def texts(self, name: str) -> SortedTexts | None:
         """A column in the order of its texts, if it is here."""
-        found: SortedTexts | None = self._find(_SORTED + name)
+        found: SortedTexts | None = self.get(_SORTED + name)
         return found
 
     def worth_sorting(self, name: str) -> bool:
         """Note that a text is looked for in a column; whether it is time to sort it, if it is small enough."""
         paid = self._paid[_SORTED + name] = self._paid.get(_SORTED + name, 0) + _SEARCH
-        return _EAGER * paid >= _SORT * self._rows
+        return _EAGER * paid >= _SORT * self.rows
 
     def sort(self, name: str, ids: np.ndarray, column: pa.StringArray) -> SortedTexts | None:
         """Sort a column and keep it, unless it is too large."""
-        texts = SortedTexts.of(ids, column) if column.nbytes <= self._most else None
+        texts = SortedTexts.of(ids, column) if column.nbytes <= self.most_bytes else None
         if texts is not None:
-            self._put(_SORTED + name, texts)
+            self.put(_SORTED + name, texts)
         return texts
 
     def measured(self, name: str) -> bool:
@@ -117,17 +110,17 @@ class ResidentColumns:
 
     def small(self, name: str) -> bool:
         """Whether a column is small enough to be kept, as far as is known."""
-        return self._width.get(name, self._most) * self._rows <= self._most
+        return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
 
     def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
         """Keep what was read as a whole, by row id, as far as it is small."""
         self.measure(columns, len(ids))
-        if ids.nbytes > self._most:
+        if ids.nbytes > self.most_bytes:
             return
-        self._put(_ROW_IDS, ids)
+        self.put(_ROW_IDS, ids)
         for name, column in columns.items():
-            if _plain(column.type) and column.nbytes <= self._most:
-                self._put(name, column)
+            if _plain(column.type) and column.nbytes <= self.most_bytes:
+                self.put(name, column)
 
 
 def _plain(kind: pa.DataType) -> bool:

@@ -71,11 +71,6 @@ class QueryResult:
     explanation: tuple[Mapping[str, Any], ...]
     statistics: Mapping[str, Any]
 
-    @property
-    def row_count(self) -> int:
-        """How many rows there are."""
-        return int(self.table.num_rows)
-
     def rows(self) -> list[dict[str, Any]]:
         """The rows as JSON objects: floats that are not finite by name, dates and times as text."""
         columns = []

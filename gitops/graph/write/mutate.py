@@ -93,11 +93,11 @@ class Mutator:
                         f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {options.expected_head}"
                     )
                     raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
-                # The catalog of the accepted schema is kept, since compiling takes a while.
-                key = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables))
-                if self._known is None or self._known[0] != key:
-                    self._known = key, snapshot.schema().catalog
-                catalog = self._known[1]
+                # The catalog of the accepted schema is kept, since compiling takes a while; another thread may exchange it.
+                key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
+                if known is None or known[0] != key:
+                    known = self._known = key, snapshot.schema().catalog
+                catalog = known[1]
                 _require_types(catalog, statements)
                 changes = GraphChanges(snapshot.folder, snapshot.manifest.tables, catalog)
                 run = MutationRun(catalog, changes, operands, self._ids, options.embedder)

@@ -13,6 +13,7 @@ import re
 from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
@@ -109,25 +110,25 @@ class IncomingRow(NamedTuple):
     new: bool
 
 
+@dataclass(slots=True)
 class RecordReader:
     """Reads a stream once, record by record; a record with a problem gives no row.
 
-    With `embeds`, a required vector may be missing where the text is there that it is made of.
+    `ids` makes the ids of edges and of nodes without key. With `embeds`, a required vector may be missing where the text is
+    there that it is made of. `records` and `bytes` were read so far.
     """
 
-    def __init__(self, catalog: Catalog, ids: IdSource, problems: RecordProblems, *, embeds: bool = False) -> None:
-        """`ids` makes the ids of edges and of nodes without key."""
-        self._catalog = catalog
-        self._ids = ids
-        self._problems = problems
-        self._embeds = embeds
-        self.records = self.bytes = 0
-        """How many were read so far."""
+    catalog: Catalog
+    ids: IdSource
+    problems: RecordProblems
+    embeds: bool = False
+    records: int = 0
+    bytes: int = 0
 
     def rows(self, stream: BinaryIO) -> Iterator[IncomingRow]:
         """The rows, in the order of the stream. Raises LoadError for a line that is too long to go on after."""
         for size, form in self._objects(stream):
-            before, data = self._problems.total, form.get("data", {})
+            before, data = self.problems.total, form.get("data", {})
             declared = self._declared(form, data)
             if declared is None:
                 continue
@@ -139,10 +140,10 @@ class RecordReader:
                     if not isinstance(end, str) or not (end.isascii() or is_unicode(end)):
                         self._fault(f"edge missing '{member}'")
                 ends = {"src": form.get("from"), "dst": form.get("to")}
-            elif self._problems.total == before:
+            elif self.problems.total == before:
                 key, own, ends = f"node:{declared.name}", self._node_id(declared, data, cells), {}
-            if self._problems.total == before:
-                row = {"id": self._ids.ulid() if own is None else own, **ends, **cells}
+            if self.problems.total == before:
+                row = {"id": self.ids.ulid() if own is None else own, **ends, **cells}
                 yield IncomingRow(key, self.records, row, data, size, own is None)
 
     def _declared(self, form: dict[str, Any], data: object) -> NodeType | EdgeType | None:
@@ -158,7 +159,7 @@ class RecordReader:
         name = form["type"] if is_node else form["edge"]
         declared: NodeType | EdgeType | None = None
         if isinstance(name, str):
-            declared = self._catalog.nodes.get(name) if is_node else self._catalog.edge(name)
+            declared = self.catalog.nodes.get(name) if is_node else self.catalog.edge(name)
         if declared is None:
             self._fault(f"unknown {'node' if is_node else 'edge'} type {str(name)[:_SHOWN]!r}")
         return declared
@@ -176,7 +177,7 @@ class RecordReader:
     def _cells(self, declared: NodeType | EdgeType, data: Mapping[str, Any]) -> dict[str, Any]:
         kinds = declared.properties
         cells: dict[str, Any] = dict.fromkeys(kinds)
-        before = self._problems.total
+        before = self.problems.total
         for name, value in data.items():
             kind = kinds.get(name)
             if kind is None:
@@ -187,9 +188,9 @@ class RecordReader:
                     cells[name] = json_to_cell(value, kind)
                 except CellError as error:
                     self._fault(f"strict property {declared.name}.{name} {error}")
-        if self._problems.total == before:
+        if self.problems.total == before:
             pending = frozenset[str]()
-            if self._embeds and isinstance(declared, NodeType):
+            if self.embeds and isinstance(declared, NodeType):
                 # The vectors that are still to be made.
                 pending = frozenset(
                     target
@@ -210,7 +211,7 @@ class RecordReader:
         return given
 
     def _fault(self, message: str) -> None:
-        self._problems.add(self.records, message)
+        self.problems.add(self.records, message)
 
     def _objects(self, stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         """The object of each line that is not blank, with the length of the line."""
@@ -219,9 +220,9 @@ class RecordReader:
             if len(line) > MAX_LINE_BYTES and len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
                 self.records += 1
                 self._fault(f"the line is longer than {MAX_LINE_BYTES} bytes")
-                self._problems.settle()
+                self.problems.settle()
             if line.isspace():
-                self._problems.blank_line(self.records)
+                self.problems.blank_line(self.records)
                 continue
             self.records += 1
             try:
