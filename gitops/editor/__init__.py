@@ -4,8 +4,8 @@ A `TextCache` reads files (`EditorFile`). Other functions take both, most of the
 nothing for any content.
 """
 
+from gitops.editor.complete_text import FILE, KEY, CompletionItem
 from gitops.editor.completion import Completion, complete
-from gitops.editor.completion_items import FILE, KEY, CompletionItem
 from gitops.editor.describe import Hover, hover
 from gitops.editor.navigate import (
     definitions,

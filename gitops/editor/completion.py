@@ -8,9 +8,7 @@ from typing import NamedTuple
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError, SourceTree
 from gitops.editor.cluster import documentation_path, keys_below
-from gitops.editor.complete_query import complete_query
-from gitops.editor.complete_schema import complete_schema
-from gitops.editor.completion_items import FILE, KEY, VALUE, CompletionItem, unique_items
+from gitops.editor.complete_text import FILE, KEY, VALUE, CompletionItem, complete_query, complete_schema, unique_items
 from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.editor.navigate import is_cluster_file
 from gitops.editor.project import QUERIES, SCHEMA, folder_of, join_path

@@ -8,7 +8,7 @@ from gitops.config.layout import format_yaml
 from gitops.config.yaml import YamlError
 from gitops.core.errors import BugError
 from gitops.editor.cluster import ClusterView
-from gitops.editor.completion_items import KEY
+from gitops.editor.complete_text import KEY
 from gitops.editor.navigate import is_cluster_file
 from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.symbols import SymbolKind

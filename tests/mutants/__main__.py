@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "query": (
         (
             "gitops/language/query/check_match.py",
-            "gitops/language/query/check_value.py",
+            "gitops/language/query/check_expr.py",
             "gitops/language/query/params.py",
         ),
         ("tests/unit/language",),

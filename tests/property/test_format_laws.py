@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gitops.language.format import format_queries, format_schema, without_spans
-from gitops.language.format.writer import read_source_tokens
+from gitops.language.format.layout import read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query import parse_queries
 from gitops.language.schema import compile_schema

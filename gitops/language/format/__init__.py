@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from gitops.core.errors import BugError
-from gitops.language.format.layout import write
+from gitops.language.format.layout import LayoutWriter, SourceToken, read_source_tokens, write
 from gitops.language.format.query import query_layout
 from gitops.language.format.schema import schema_layout
-from gitops.language.format.writer import LayoutWriter, SourceToken, read_source_tokens
 from gitops.language.lexer import TokenKind
 from gitops.language.query.parser import parse_queries
 from gitops.language.schema.ast import SchemaDocument

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gitops.language.format.layout import Layout, LayoutOp
-from gitops.language.format.writer import LayoutWriter
+from gitops.language.format.layout import Layout, LayoutOp, LayoutWriter
 from gitops.language.lexer import TokenKind
 from gitops.language.query.ast import Bind, Clause, Delete, Hop, Insert, Not, Query, Read, Statement
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.language.format.layout import Layout, LayoutOp
-from gitops.language.format.writer import LayoutWriter
+from gitops.language.format.layout import Layout, LayoutOp, LayoutWriter
 from gitops.language.lexer import TokenKind
 
 _CONSTRAINTS = frozenset({"key", "unique", "index", "range", "check"})

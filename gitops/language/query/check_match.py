@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast, typed
-from gitops.language.query.check_expr import check_expr, text_match, type_of
-from gitops.language.query.check_value import TargetProperty, is_scalar, member, pattern, same_family
+from gitops.language.query.check_expr import (
+    TargetProperty,
+    check_expr,
+    is_scalar,
+    member,
+    pattern,
+    same_family,
+    text_match,
+    type_of,
+)
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.record import make
 from gitops.language.schema.types import EdgeType, NodeType, PropType, Scalar, TypeKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast, typed
-from gitops.language.query.check_value import STRING, TargetProperty, assigned
+from gitops.language.query.check_expr import STRING, TargetProperty, assigned
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.schema.types import Catalog, EdgeType, NodeType, PropType, Scalar, TypeKind
 

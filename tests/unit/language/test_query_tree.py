@@ -6,7 +6,7 @@ import pytest
 
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.ast import Comparison, ComparisonOperator, Hop
-from gitops.language.query.check_value import STRING, compatible
+from gitops.language.query.check_expr import STRING, compatible
 from gitops.language.query.typed import (
     Absent,
     AliasValue,

@@ -1,23 +1,156 @@
-"""Completion in query text, decided by the open bracket and the last tokens before the cursor."""
+"""Completion in schema and query text, decided by the tokens before the cursor: those of a declaration, or the open bracket."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from gitops.editor.completion_items import VALUE, CompletionItem, property_items, word_items
-from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, TYPE_WORDS
+from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.query import BracketContent, QueryView
-from gitops.editor.schema import SchemaView
+from gitops.editor.schema import CONSTRAINTS, Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.language.lexer import Token, TokenKind
 from gitops.language.schema import TypeKind
 
+KEY, FILE, VALUE = "key", "file", "value"
+_MAX_ITEMS = 500
+_DECLARATIONS = ("node", "edge", "interface")
+_HEAD = {
+    "node": ("description", "instruction", "rename_from"),
+    "edge": ("card", "description", "instruction", "rename_from"),
+    "interface": (),
+}
+_ON_PROPERTY = {
+    "node": ("key", "unique", "index", "embed", "description", "rename_from"),
+    "edge": ("unique", "index", "description", "rename_from"),
+    "interface": ("key", "unique", "index", "embed", "description", "rename_from"),
+}
+_IN_BODY = {"node": CONSTRAINTS, "edge": ("unique", "index"), "interface": ()}
 _COMPARISONS = (TokenKind.EQ, TokenKind.NE, TokenKind.LT, TokenKind.LE, TokenKind.GT, TokenKind.GE)
 _OPERATORS = ("contains", "starts_with")
 _INSTANTS = ("now", "date", "datetime")
 _WRITES = ("insert", "update", "delete", "where")
 _MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
+
+
+class CompletionItem(NamedTuple):
+    """A text for the place of the word at the cursor. `kind` is a SymbolKind, or `key`, `file`, `value`."""
+
+    label: str
+    kind: str
+    detail: str = ""
+    documentation: str = ""
+    insert: str | None = None
+
+
+def _word_items(
+    table: Mapping[str, str], kind: SymbolKind, names: Iterable[str] | None = None, *, sign: str = ""
+) -> Iterator[CompletionItem]:
+    """The words of a documentation table, or only those in `names`; `sign` is written before each."""
+    for name in table if names is None else names:
+        yield CompletionItem(f"{sign}{name}", kind, documentation=table.get(name, ""))
+
+
+def _property_items(view: SchemaView, owner: Declaration, suffix: str = "") -> Iterator[CompletionItem]:
+    """The properties of a type; `suffix` is written after each."""
+    for name, (_, each) in sorted(view.properties(owner).items()):
+        yield CompletionItem(
+            name, SymbolKind.PROPERTY, each.type, each.description, f"{name}{suffix}" if suffix else None
+        )
+
+
+def unique_items(found: Iterable[CompletionItem]) -> tuple[CompletionItem, ...]:
+    """The first item of each label, at most 500."""
+    return tuple({each.label: each for each in reversed([*found][:_MAX_ITEMS])}.values())[::-1]
+
+
+def complete_schema(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
+    """The items that may follow the tokens of one piece; `word` is the beginning of the next token."""
+    head = tokens[0].text if tokens else ""
+    brace = next((at for at, token in enumerate(tokens) if token.kind is TokenKind.LBRACE), None)
+    if head not in _DECLARATIONS or (brace is not None and tokens[-1].kind is TokenKind.RBRACE):
+        yield from _word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, _DECLARATIONS)
+        return
+    opened = _open_parenthesis(tokens)
+    if opened is not None:
+        yield from _argument_items(view, tokens, opened)
+    elif brace is None:
+        yield from _head_items(view, tokens, word)
+    else:
+        yield from _member_items(tokens[brace:], head, word)
+
+
+def _open_parenthesis(tokens: tuple[Token, ...]) -> int | None:
+    """The parenthesis that is open at the end."""
+    depth = 0
+    for at, token in reversed([*enumerate(tokens)]):
+        if token.kind is TokenKind.RPAREN:
+            depth += 1
+        elif token.kind is TokenKind.LPAREN:
+            if depth == 0:
+                return at
+            depth -= 1
+        elif token.kind in (TokenKind.LBRACE, TokenKind.RBRACE):
+            break
+    return None
+
+
+def _argument_items(view: SchemaView, tokens: tuple[Token, ...], opened: int) -> Iterator[CompletionItem]:
+    """The properties of the type that a constraint or `@embed` may name."""
+    name = tokens[opened - 1].text if opened else ""
+    if name not in (*CONSTRAINTS, "embed") or len(tokens) < 2:  # noqa: PLR2004 - keyword and name
+        return
+    if name in ("range", "check", "embed") and tokens[-1].kind is not TokenKind.LPAREN:
+        return
+    kind = TypeKind(tokens[0].text)
+    owner = view.declaration(kind, tokens[1].text)
+    if owner is not None:
+        yield from _property_items(view, owner)
+    if kind is TypeKind.EDGE:
+        yield CompletionItem("src", SymbolKind.END, documentation="The source of the edge.")
+        yield CompletionItem("dst", SymbolKind.END, documentation="The target of the edge.")
+
+
+def _head_items(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Iterator[CompletionItem]:
+    head, last = tokens[0].text, tokens[-1]
+    listing = any(token.text == "implements" for token in tokens[2:])
+    if word.startswith("@"):
+        yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
+    elif head == "edge" and last.kind in (TokenKind.COLON, TokenKind.ARROW):
+        yield from (
+            CompletionItem(each.name, SymbolKind.NODE, documentation=each.description)
+            for each in view.declarations(TypeKind.NODE)
+        )
+    elif listing and (last.text == "implements" or last.kind is TokenKind.COMMA):
+        yield from (CompletionItem(each.name, SymbolKind.INTERFACE) for each in view.declarations(TypeKind.INTERFACE))
+    elif len(tokens) > 1 and (last.kind is TokenKind.TYPE_NAME or last.kind is TokenKind.RPAREN) and not listing:
+        if head == "node":
+            yield from _word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, ["implements"])
+        if head != "edge" or any(token.kind is TokenKind.ARROW for token in tokens):
+            yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
+
+
+def _member_items(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
+    """A type after `name:`, annotations after a type, constraints where a member may begin."""
+    last, before = body[-1], body[-2] if len(body) > 1 else body[-1]
+    if last.kind is TokenKind.COLON:
+        yield from _word_items(TYPE_WORDS, SymbolKind.BASE_TYPE)
+    elif last.kind is TokenKind.LBRACKET:
+        names = [name for name in TYPE_WORDS if name not in ("Vector", "enum", "Blob")]
+        yield from _word_items(TYPE_WORDS, SymbolKind.BASE_TYPE, names)
+    elif last.kind is TokenKind.LBRACE:
+        yield from _constraint_items(head)
+    elif last.kind is TokenKind.NAME and before.kind is not TokenKind.AT and not word:
+        return
+    else:
+        yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _ON_PROPERTY[head], sign="@")
+        yield from _constraint_items(head)
+
+
+def _constraint_items(head: str) -> Iterator[CompletionItem]:
+    for name in _IN_BODY[head]:
+        yield CompletionItem(f"@{name}(..)", SymbolKind.ANNOTATION, documentation=ANNOTATIONS[name], insert=f"@{name}(")
 
 
 def complete_query(
@@ -38,7 +171,7 @@ class _QueryCompletion:
         if self._kind(1) is TokenKind.DOT:
             symbol = self._view.variables.get(self._text(2))
             owner = None if symbol is None else self._schema.declaration(symbol.type_kind, symbol.owner)
-            return iter(()) if owner is None else property_items(self._schema, owner)
+            return iter(()) if owner is None else _property_items(self._schema, owner)
         by_block: Mapping[BracketContent, Callable[[], Iterator[CompletionItem]]] = {
             BracketContent.FILE: self._outside,
             BracketContent.PARAMETERS: self._parameter_type,
@@ -65,14 +198,14 @@ class _QueryCompletion:
         if self._view.ended or not self._tokens:
             yield CompletionItem("query", SymbolKind.KEYWORD, documentation=QUERY_WORDS["query"], insert="query ")
         elif self._kind(1) is TokenKind.RPAREN:
-            yield from word_items(ANNOTATIONS, SymbolKind.ANNOTATION, ("description", "instruction"), sign="@")
+            yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, ("description", "instruction"), sign="@")
 
     def _parameter_type(self) -> Iterator[CompletionItem]:
         blocks = [frame.block for frame in self._view.frames]
         if BracketContent.PARAMETERS in blocks and self._kind(1) in (TokenKind.COLON, TokenKind.LBRACKET):
             left_out = ("enum", "Vector", "Blob") if blocks[-1] is BracketContent.LIST else ("enum",)
             names = [name for name in TYPE_WORDS if name not in left_out]
-            yield from word_items(TYPE_WORDS, SymbolKind.BASE_TYPE, names)
+            yield from _word_items(TYPE_WORDS, SymbolKind.BASE_TYPE, names)
 
     def _section(self) -> Iterator[CompletionItem]:
         last = self._text(1)
@@ -175,7 +308,7 @@ class _QueryCompletion:
             for name, end in (("from", declared.source), ("to", declared.target)):
                 insert = f"{name}{suffix}" if suffix else None
                 yield CompletionItem(name, SymbolKind.END, end, f"The key of the {end}.", insert)
-        yield from property_items(self._schema, declared, suffix)
+        yield from _property_items(self._schema, declared, suffix)
 
     def _types(self, kind: TypeKind) -> Iterator[CompletionItem]:
         for each in self._schema.declarations(kind):
@@ -195,11 +328,11 @@ class _QueryCompletion:
 
 
 def _keywords(names: Iterable[str]) -> Iterator[CompletionItem]:
-    return word_items(QUERY_WORDS, SymbolKind.KEYWORD, names)
+    return _word_items(QUERY_WORDS, SymbolKind.KEYWORD, names)
 
 
 def _functions(names: Iterable[str]) -> Iterator[CompletionItem]:
-    return word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, names)
+    return _word_items(FUNCTION_WORDS, SymbolKind.FUNCTION, names)
 
 
 def _named(symbols: Mapping[str, Symbol]) -> Iterator[CompletionItem]:
