@@ -24,7 +24,7 @@ Rules of writing:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -287,7 +287,7 @@ class HostedForge:
             raise no_request(number)
         return answer_object(answer.body, "the request")
 
-    def _paths(self, entries: Iterator[JsonObject]) -> tuple[str, ...]:
+    def _paths(self, entries: Iterable[JsonObject]) -> tuple[str, ...]:
         return tuple(sorted({path for entry in entries for path in self._dialect.read_files(entry)}))
 
     def _list(
@@ -311,9 +311,8 @@ class HostedForge:
 
     def _bounded(self, text: str) -> str:
         if len(text) > MAX_TEXT:
-            raise UsageError(
-                Code.COMMENT_TOO_LARGE, f"the text has {len(text)} characters; at most {MAX_TEXT} are sent"
-            )
+            detail = f"the text has {len(text)} characters; at most {MAX_TEXT} are sent"
+            raise UsageError(Code.COMMENT_TOO_LARGE, detail)
         return self._dialect.escape(text)
 
     def _own_issues(self, marker: str) -> list[ForgeIssue]:
@@ -323,7 +322,7 @@ class HostedForge:
         return sorted(own, key=lambda issue: issue.number)
 
     def _create(self, request: WebRequest, find: Callable[[], T | None], read: Callable[[WebAnswer], T]) -> T:
-        """Create what must not exist twice, by rule 5; `find` looks for it, `read` makes it of the answer."""
+        """Create what must not exist twice, by rule 5 of writing; `find` looks for it, `read` makes it of the answer."""
         try:
             return read(self._sender.send(request))
         except RemoteError as error:

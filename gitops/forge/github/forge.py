@@ -1,4 +1,4 @@
-"""Change requests on GitHub, github.com or Enterprise: what only GitHub has, over the common reader and writer.
+"""Change requests on GitHub, github.com or Enterprise: what only GitHub has, over what is common to hosted forges.
 
 A plan needs whose token it is, the list of open requests, a status, the list of comments, a comment and a check, six requests in
 all; and the moves of its branch where an approval opens a gate.
@@ -59,10 +59,9 @@ class GitHubForge(HostedForge):
         """
         entries = list(self._list(self._api.list_files(number), about=number))
         if len(entries) >= MAX_FILES:
-            raise RemoteError(
-                Code.FORGE_LIMIT, f"request {number} changes {MAX_FILES} files or more: GitHub lists no more"
-            )
-        return self._paths(iter(entries))
+            detail = f"request {number} changes {MAX_FILES} files or more: GitHub lists no more"
+            raise RemoteError(Code.FORGE_LIMIT, detail)
+        return self._paths(entries)
 
     def review_decision(self, number: int) -> ReviewDecision:
         """What the rules of the target branch decide, code owners included. Raises GitopsError `request_not_found`."""

@@ -1,4 +1,4 @@
-"""Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over the common reader and writer.
+"""Merge requests on GitLab, gitlab.com or self-managed: what only GitLab has, over what is common to hosted forges.
 
 The address of the API is `https://HOST/api/v4`.
 No text of the bot can hold a quick action, which GitLab would carry out with the bot's rights: see `GitLabDialect.escape`.
@@ -84,11 +84,10 @@ class GitLabForge(HostedForge):
         expected = files_of(self._get_request(number))
         found = list(self._list(self._api.list_files(number)))
         if expected is not None and len(found) < expected:
-            detail = (
-                f"GitLab lists {len(found)} of the {expected} files of merge request {number}: it still prepares them"
-            )
+            listed = f"{len(found)} of the {expected} files of merge request {number}"
+            detail = f"GitLab lists {listed}: it still prepares them"
             raise RemoteError(Code.FORGE_UNAVAILABLE, detail, retryable=True)
-        return self._paths(iter(found))
+        return self._paths(found)
 
     def reviews(self, number: int) -> tuple[Review, ...]:
         """The last comment of each reviewer and the approvals, objections at the end. GitLab keeps no commit with them."""
@@ -224,9 +223,8 @@ def files_of(data: JsonObject) -> int | None:
     if not count:
         return None
     if count.endswith("+"):
-        raise RemoteError(
-            Code.FORGE_LIMIT, f"GitLab lists only the first {count[:-1][:20]} files of this merge request"
-        )
+        detail = f"GitLab lists only the first {count[:-1][:20]} files of this merge request"
+        raise RemoteError(Code.FORGE_LIMIT, detail)
     return int(count) if count.isascii() and count.isdecimal() and len(count) < _DIGITS else None
 
 
