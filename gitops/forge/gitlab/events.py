@@ -12,7 +12,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import operator
 import re
 from collections.abc import Mapping
 
@@ -45,6 +44,7 @@ MAX_BODY = 8 * 1024 * 1024
 """Bytes of a webhook: eight times the longest description that GitLab keeps."""
 
 _SIGNING_PREFIX = b"whsec_"
+_ID_HEADERS = ("idempotency-key", "webhook-id", "x-gitlab-event-uuid")
 _LONGEST_ID = 200
 _LONGEST = 4_096
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
@@ -74,11 +74,12 @@ def decode(headers: Mapping[str, str], body: bytes) -> Delivery:
     event = IgnoredEvent(f"{kind[:40]!r} is not an event for the bot") if read is None else read(payload)
     project = payload.part("project") if read is not None else payload.optional("project")
     name = "" if project is None else project.text("path_with_namespace")
-    ids = ((header, headers.get(header, "")) for header in ("idempotency-key", "webhook-id", "x-gitlab-event-uuid"))
-    header, found = next(filter(operator.itemgetter(1), ids), ("", hashlib.sha256(body).hexdigest()))
-    if len(found) > _LONGEST_ID or not found.isprintable():
+    header = next((header for header in _ID_HEADERS if headers.get(header)), None)
+    if header is None:
+        return Delivery(hashlib.sha256(body).hexdigest(), name, event)
+    if len(headers[header]) > _LONGEST_ID or not headers[header].isprintable():
         raise GitopsError(Code.EVENT_INVALID, f"the header {header} is not an id")
-    return Delivery(found, name, event)
+    return Delivery(headers[header], name, event)
 
 
 def decode_file(environ: Mapping[str, str], body: bytes) -> Delivery:

@@ -16,7 +16,8 @@ from dataclasses import replace
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.forge.dialect import full_id
 from gitops.forge.port import Annotation, CheckStatus, CommitCheck, Deployment
 from gitops.forge.refs.documents import CHECK, DEPLOYMENT, ISSUE, STATUS, DatedDeployment, RecordedIssue
 from gitops.forge.refs.records import EMPTY, DocumentFolder, changed_files, read_required, slug, text_bytes
@@ -36,7 +37,6 @@ MAX_NOTE = 640
 
 _DEPLOYMENT = "deployment.json"
 _ISSUE_NAME = re.compile(r"([0-9]{4,9})\.json")
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 
 
 class DocumentReports(ABC):
@@ -172,9 +172,7 @@ class DocumentReports(ABC):
 
 def _shard(kind: str, commit: str) -> str:
     """The ref for the documents of a commit. Raises UsageError `usage_error` for anything but a full id."""
-    if _OBJECT_ID.fullmatch(commit) is None:
-        raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not the full id of a commit")
-    return f"refs/gitops/{kind}/{commit[:2]}"
+    return f"refs/gitops/{kind}/{full_id(commit)[:2]}"
 
 
 def _file_name(text: str) -> str:
