@@ -129,14 +129,12 @@ class _RowMaker:
         elif missing is not None:
             self._problems.add(0, f"column {missing!r} of {declared.name} is missing")
         self._problems.settle()
-        columns = {
-            name: self._column(
-                batch.column(name), f"strict property {declared.name}.{name} expects {kind}", kind, start
-            )
-            if name in names
-            else pa.nulls(batch.num_rows, cell_type(kind))
-            for name, kind in declared.properties.items()
-        }
+        columns: dict[str, pa.Array] = {}
+        for name, kind in declared.properties.items():
+            columns[name] = pa.nulls(batch.num_rows, cell_type(kind))
+            if name in names:
+                expects = f"strict property {declared.name}.{name} expects {kind}"
+                columns[name] = self._column(batch.column(name), expects, kind, start)
         if self._problems.total == before:
             self._check_rows(columns, start)
         if self._problems.total == before:

@@ -89,7 +89,6 @@ def explain(block: Block, trace: Trace, rows_of: Callable[[str], int], given: fl
 
 def _hop(operator: HopOp) -> str:
     bounds = "" if operator.low == operator.high == 1 else f"{{{operator.low},{operator.high}}}"
-    name = (
-        operator.edge.removeprefix("edge:") if operator.binding is None else f"${operator.binding}:{operator.edge[5:]}"
-    )
-    return f"{show_variable(operator.near)} {_ARROWS[operator.direction].format(name + bounds)} {show_variable(operator.far)}"
+    binding = "" if operator.binding is None else f"${operator.binding}:"
+    arrow = _ARROWS[operator.direction].format(binding + operator.edge.removeprefix("edge:") + bounds)
+    return f"{show_variable(operator.near)} {arrow} {show_variable(operator.far)}"

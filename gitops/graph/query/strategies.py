@@ -113,6 +113,7 @@ class QueryTables:
     def _cheapest(
         self, hop: HopOp, edges: ReadTable, near: ReadTable, far: ReadTable, name: str, count: int
     ) -> Strategy:
+        """The strategy that costs least; `name` is that of the adjacency."""
         # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
