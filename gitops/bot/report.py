@@ -27,7 +27,6 @@ from gitops.render.comment_inputs import (
     ApplyComment,
     ApprovalState,
     CommentSubject,
-    FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
@@ -80,7 +79,7 @@ def report_plan(
     if subject.request and bot.person is not None:
         not_kept = keep_plan(context, plan_record(subject, outcome), outcome, comment)
         ref = "" if not_kept else plan_ref(subject.cluster, subject.request)
-    body = plan_comment(replace(comment, full_plan=FullPlan(bot.run_url, ref)))
+    body = plan_comment(replace(comment, run=bot.run_url, ref=ref))
     yield from _set_status(context, subject, "plan", state, text)
     yield from _write_check(context, subject, state, text, body, outcome.diagnostics)
     yield from _write_comment(context, subject, body)

@@ -136,9 +136,7 @@ def apply_comment(comment: ApplyComment) -> str:
     entry = f", entry {code(outcome.entry_id)}" if outcome.entry_id else ""
     commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
     about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
-    return assemble(
-        _sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest, job=comment.run)
-    )
+    return assemble(_sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest))
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -156,7 +154,7 @@ def refusal_comment(comment: RefusalComment) -> str:
         "notes": comment.notes,
     }
     about = f"{_onto(comment.subject)}. Nothing was changed."
-    return assemble(_sections("refusal", comment, values, found, about, job=comment.run))
+    return assemble(_sections("refusal", comment, values, found, about))
 
 
 def drift_marker(cluster: str) -> str:
@@ -261,8 +259,8 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
-    about, full = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}", comment.full_plan
-    return _sections("plan", comment, values, outcome.diagnostics, about, digest=digest, job=full.url, ref=full.ref)
+    about = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
+    return _sections("plan", comment, values, outcome.diagnostics, about, digest=digest, ref=comment.ref)
 
 
 def _sections(
@@ -273,13 +271,9 @@ def _sections(
     about: str,
     *,
     digest: str | None = None,
-    job: str,
     ref: str = "",
 ) -> tuple[Section, ...]:
-    """The two hidden lines, the sections of the template, and the last paragraph: what the comment is about.
-
-    `job` is the page of the job, and `ref` keeps the whole plan.
-    """
+    """The two hidden lines, the sections of the template, and the last paragraph: what the comment is about."""
     subject = comment.subject
     if not _COMMIT.match(subject.head) or not _COMMIT.match(subject.base):
         raise ValueError("head and base are commit ids")
@@ -295,7 +289,7 @@ def _sections(
         "refusals": comment.refusals,
     }
     request = f"Change request {subject.request}" if subject.request else "No change request"
-    places = [link(job, "the page of the job")] if job else []
+    places = [link(comment.run, "the page of the job")] if comment.run else []
     places += [f"{code(ref)} in this repository"] if ref else []
     full = f" In full: {' and '.join(places)}." if places else ""
     foot = Section("Reference", MUST_KEEP, f"---\n\n{request}, {about}{full}")

@@ -74,26 +74,19 @@ class RefusedCommand:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class FullPlan:
-    """Where the whole plan is: the page of the job that made it, and the ref of the repository that keeps it."""
-
-    url: str = ""
-    ref: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestComment:
     """What every comment on a change request has.
 
     `refusals` are commands that were not carried out. `forge_commands` says that comments may give commands, which name the
-    cluster if there are `several`.
+    cluster if there are `several`. `run` is the address of the job.
     """
 
     subject: CommentSubject
     refusals: tuple[RefusedCommand, ...] = ()
     forge_commands: bool = False
     several: bool = False
+    run: str = ""
     templates: Templates = field(default_factory=dict)
 
 
@@ -102,7 +95,7 @@ class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
     `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
-    they are settled.
+    they are settled. `ref` keeps the whole plan.
     """
 
     outcome: PlanOutcome
@@ -110,15 +103,15 @@ class PlanComment(RequestComment):
     others: tuple[OtherRequest, ...] = ()
     explained: tuple[str, ...] = ()
     debts: tuple[Debt, ...] = ()
-    full_plan: FullPlan = FullPlan()
+    ref: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyComment(RequestComment):
     """Input of `apply_comment`; the commit applied is the subject's head.
 
-    `deployment` and `run` are addresses of the forge's record and of the job. `notes` are fixed lines on how this run
-    was started, such as by the sweep. `debts` were added by it.
+    `deployment` is the address of the forge's record. `notes` are fixed lines on how this run was started, such as by the
+    sweep. `debts` were added by it.
     """
 
     outcome: ApplyOutcome
@@ -126,7 +119,6 @@ class ApplyComment(RequestComment):
     debts: tuple[Debt, ...] = ()
     notes: tuple[str, ...] = ()
     deployment: str = ""
-    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +128,6 @@ class RefusalComment(RequestComment):
     command: str
     diagnostics: tuple[Diagnostic, ...]
     notes: tuple[str, ...] = ()
-    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

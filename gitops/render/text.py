@@ -23,7 +23,6 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import Plan
 from gitops.render.characters import visible
 from gitops.render.json import to_line
 
@@ -96,10 +95,21 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
     lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
-    migrations = _migrations(plan)
+    views = {}
+    if any(change.migration is not None for change in plan.changes):
+        # It imports the schema language, which is large, and most plans change no schema.
+        from gitops.render.impact import migration_views, result_line, step_note
+
+        views = migration_views(plan)
     for change in plan.changes:
         lines.append(_change(change))
-        lines.extend(migrations.get(change.address, ()))
+        if (view := views.get(change.address)) is None:
+            continue
+        lines += [] if view.supported else ["      migration UNSUPPORTED:"]
+        for each in view.steps:
+            note = step_note(each)
+            lines += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
+        lines += [f"      {result_line(result)}" for result in view.results]
     return lines if plan.changes else [*lines, "  no changes"]
 
 
@@ -148,20 +158,3 @@ def _holder(seen: StateObservations) -> str:
 def _change(change: Change) -> str:
     mark = " [bindings]" if change.binding_change else ""
     return f"  {change.action.capitalize()} {change.address}{mark}"
-
-
-def _migrations(plan: Plan) -> dict[str, list[str]]:
-    """The lines below each schema update whose migration is known."""
-    if all(change.migration is None for change in plan.changes):
-        return {}
-    # It imports the schema language, which is large, and most plans change no schema.
-    from gitops.render.impact import migration_views, result_line, step_note
-
-    lines: dict[str, list[str]] = {}
-    for address, view in migration_views(plan).items():
-        found = lines[address] = [] if view.supported else ["      migration UNSUPPORTED:"]
-        for each in view.steps:
-            note = step_note(each)
-            found += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
-        found += [f"      {result_line(result)}" for result in view.results]
-    return lines

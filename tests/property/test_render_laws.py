@@ -42,7 +42,6 @@ from gitops.render.comment_inputs import (
     ApprovalState,
     CommentSubject,
     DriftReport,
-    FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
@@ -230,7 +229,8 @@ PLAN_COMMENTS = st.builds(
     explained=several(HOSTILE, 2),
     refusals=REFUSED,
     debts=DEBTS,
-    full_plan=st.builds(FullPlan, URLS, HOSTILE),
+    run=URLS,
+    ref=HOSTILE,
     forge_commands=st.booleans(),
     several=st.booleans(),
 )

@@ -27,7 +27,6 @@ from gitops.render.comment_inputs import (
     ApprovalState,
     CommentSubject,
     DriftReport,
-    FullPlan,
     OtherRequest,
     PlanComment,
     RefusalComment,
@@ -67,7 +66,7 @@ OTHERS = (
     OtherRequest(12, "one\n/close", "javascript:alert(1)", tuple(f"query.knowledge.q{n}" for n in range(25))),
 )
 REFUSED = RefusedCommand("/gitops approve graph.legacy 00ff", "command_refused", "the digest is that of an older plan")
-FULL = FullPlan("https://ci.example/runs/5", "refs/gitops/plans/knowledge/7")
+JOB, KEPT = "https://ci.example/runs/5", "refs/gitops/plans/knowledge/7"
 SWEPT = "found by the sweep: no run applied this merge"
 DRIFT = DriftReport(
     cluster="knowledge",
@@ -143,7 +142,8 @@ def everything() -> PlanComment:
         ),
         refusals=(REFUSED,),
         debts=(DEBT,),
-        full_plan=FULL,
+        run=JOB,
+        ref=KEPT,
         forge_commands=True,
         several=True,
     )
