@@ -10,7 +10,7 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.history.branches import ensure_branch
-from gitops.graph.history.leases import DEFAULT_TERM, HeldLease, hold_lease
+from gitops.graph.history.leases import DEFAULT_TERM, hold_lease
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult
@@ -59,10 +59,10 @@ def load_records(
     the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
     """
     snapshot = _open_branch(request)
-    with hold_lease(snapshot, context) as lease, LoadIntake(snapshot, request.embedder) as intake:
+    with hold_lease(snapshot, context) as renew, LoadIntake(snapshot, request.embedder) as intake:
         publisher = LoadPublisher(context, request, snapshot, intake)
         try:
-            _read(request, context, intake, lease)
+            _read(request, context, intake, renew)
             if not intake.tables:
                 return LoadResult(snapshot.manifest.n, {})
             if request.base is not None or intake.rows > _MANY:
@@ -77,7 +77,7 @@ def load_records(
             raise
 
 
-def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, lease: HeldLease) -> None:
+def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew: Callable[[], None]) -> None:
     reader = RecordReader(intake.catalog, context.ids, intake.problems, embeds=request.embedder is not None)
     renewed = context.now()
     for incoming in reader.rows(request.records):
@@ -85,7 +85,7 @@ def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, lease
         if incoming.record % _PROGRESS_EVERY == 0:
             if context.now() - renewed > DEFAULT_TERM / 3:
                 renewed = context.now()
-                lease.renew()
+                renew()
             if request.progress is not None:
                 request.progress(reader.records, reader.bytes)
     intake.finish()

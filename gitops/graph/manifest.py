@@ -38,6 +38,7 @@ from gitops.graph.forms import NAME, TIME, graph_document, matches, number, read
 from gitops.storage.port import ObjectStore
 
 __all__ = [
+    "IDENTITY",
     "LINE_ID",
     "OPERATIONS",
     "VERSION_REF",
@@ -49,7 +50,6 @@ __all__ = [
     "find_manifest",
     "head_number",
     "line_numbers",
-    "parse_identity",
     "publish",
     "read_identity",
     "read_manifest",
@@ -209,11 +209,6 @@ def read_identity(store: ObjectStore) -> GraphIdentity:
     data, place = store.read(layout.IDENTITY), store.display(layout.IDENTITY)
     if data is None:
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is missing", path=place)
-    return parse_identity(data, place)
-
-
-def parse_identity(data: bytes, place: str) -> GraphIdentity:
-    """The identity in a document found at `place`. Raises IntegrityError `graph_unreadable`."""
     return read_document(IDENTITY, data, place)
 
 

@@ -34,8 +34,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.documents.forms import ULID, nullable, record
 from gitops.graph import layout
-from gitops.graph.forms import graph_document
-from gitops.graph.manifest import GraphIdentity, parse_identity
+from gitops.graph.forms import graph_document, read_document
+from gitops.graph.manifest import IDENTITY, GraphIdentity
 from gitops.graph.port import Existence
 from gitops.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.storage.port import ObjectStore
@@ -162,7 +162,7 @@ class ObjectRoot:
             raise GitopsError(
                 Code.GRAPH_MISSING, f"the creation of a graph at {self._uri} was not finished", path=self._uri
             )
-        identity = parse_identity(marker, self._store.display(layout.IDENTITY))
+        identity = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
         return identity, self.folder(identity)
 
     def holds(self, identity: GraphIdentity) -> bool:

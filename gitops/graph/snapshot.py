@@ -143,7 +143,17 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
     place = root.location
     try:
         identity, folder = root.open()
-        line, manifest = _find_version(folder.store, read_line(folder.store, target.branch), target)
+        store, line = folder.store, read_line(folder.store, target.branch)
+        if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
+            raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
+        if target.commit is not None:
+            line, manifest = _find_commit(store, line, target.commit)
+        elif target.time is not None:
+            manifest = _find_time(store, line, target.time)
+        elif target.version is not None:
+            manifest = _read_version(store, line, target.version)
+        else:
+            manifest = _newest(store, line)
         return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
         raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
@@ -161,22 +171,6 @@ def accept_schema(source: bytes) -> Schema:
         line, column = SourceText(source).position(first.span.start)
         code = Code.SCHEMA_PARSE_ERROR if first.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
         raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error
-
-
-def _find_version(store: ObjectStore, line: Line, target: ReadTarget) -> tuple[Line, Manifest]:
-    """The manifest that the target names, and the branch that has it: `line`, or another branch with the commit.
-
-    Raises as `open_snapshot`.
-    """
-    if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
-        raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
-    if target.commit is not None:
-        return _find_commit(store, line, target.commit)
-    if target.time is not None:
-        return line, _find_time(store, line, target.time)
-    if target.version is not None:
-        return line, _read_version(store, line, target.version)
-    return line, _newest(store, line)
 
 
 def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
@@ -218,6 +212,7 @@ def _newest(store: ObjectStore, line: Line) -> Manifest:
 
 
 def _find_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
+    """The version with this commit id, and the branch that has it: `line`, or another one."""
     if not is_ulid(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
     seen: set[tuple[str, int]] = set()

@@ -17,7 +17,7 @@ from gitops.documents.json_bytes import parse
 from gitops.graph import layout, lines, manifest
 from gitops.graph.history import leases, verify
 from gitops.graph.lines import read_branches, read_floor
-from gitops.graph.manifest import OPERATIONS, parse_identity, read_manifest
+from gitops.graph.manifest import OPERATIONS, read_identity, read_manifest
 from gitops.graph.query import plan
 from gitops.graph.query.options import Strategy
 from gitops.graph.tables import arrow_field
@@ -57,7 +57,7 @@ def _read(key: str, form: dict[str, Any]) -> object:
     store = MemoryStore()
     store.create(key, document(form))
     if key == layout.IDENTITY:
-        return parse_identity(store.read(key), key)
+        return read_identity(store)
     if key == layout.BRANCH_INDEX:
         return read_branches(store)
     folder, _, name = key.rpartition("/")

@@ -13,11 +13,11 @@ Rules of this module:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gitops.core.clock import Clock, is_ulid, parse_timestamp
+from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.documents.forms import TEXT, ULID, map_of, nullable, record
@@ -28,7 +28,7 @@ from gitops.graph.snapshot import Snapshot
 from gitops.graph.staged import WriteContext, precise_timestamp
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DEFAULT_TERM", "HeldLease", "Lease", "hold_lease", "read_leases", "take_lease"]
+__all__ = ["DEFAULT_TERM", "Lease", "hold_lease", "read_leases", "take_lease"]
 
 DEFAULT_TERM = timedelta(minutes=15)
 
@@ -51,27 +51,6 @@ class Lease:
         """Whether the lease no longer protects anything."""
         until = parse_timestamp(self.expires_at)
         return until is None or until <= now
-
-
-class HeldLease:
-    """A lease with the means to renew it."""
-
-    def __init__(self, store: ObjectStore, lease: Lease, clock: Clock, term: timedelta) -> None:
-        """Hold a lease that is written already."""
-        self._store = store
-        self._lease = lease
-        self._clock = clock
-        self._term = term
-
-    def renew(self) -> None:
-        """Start the term again. Raises GitopsError `graph_version_gone` when the lease had expired and was removed."""
-        old = self._lease
-        until = precise_timestamp(self._clock.now() + self._term)
-        new = Lease(old.id, old.version, old.tables, old.actor, until)
-        if not self._store.replace(layout.lease_key(old.id), new.to_bytes(), expected=old.to_bytes()):
-            detail = f"the lease on version {old.version.n} expired; open the graph again"
-            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=self._store.location)
-        self._lease = new
 
 
 def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Lease:
@@ -97,13 +76,28 @@ def take_lease(snapshot: Snapshot, context: WriteContext, term: timedelta) -> Le
 
 
 @contextlib.contextmanager
-def hold_lease(snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM) -> Iterator[HeldLease]:
-    """Keep a version readable while the block runs, for at most `term` after the last renewal. Raises as `take_lease`."""
-    lease = take_lease(snapshot, context, term)
+def hold_lease(
+    snapshot: Snapshot, context: WriteContext, term: timedelta = DEFAULT_TERM
+) -> Iterator[Callable[[], None]]:
+    """Keep a version readable while the block runs, for at most `term` after the last renewal. Raises as `take_lease`.
+
+    Gives the function that renews the lease: it starts the term again, and raises GitopsError `graph_version_gone` when the
+    lease had expired and was removed.
+    """
+    store, lease = snapshot.store, take_lease(snapshot, context, term)
+
+    def renew() -> None:
+        nonlocal lease
+        new = replace(lease, expires_at=precise_timestamp(context.now() + term))
+        if not store.replace(layout.lease_key(lease.id), new.to_bytes(), expected=lease.to_bytes()):
+            detail = f"the lease on version {lease.version.n} expired; open the graph again"
+            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
+        lease = new
+
     try:
-        yield HeldLease(snapshot.store, lease, context.clock, term)
+        yield renew
     finally:
-        _release(snapshot.store, lease.id)
+        _release(store, lease.id)
 
 
 def _release(store: ObjectStore, lease_id: str) -> None:

@@ -102,12 +102,12 @@ def _optimize_table(
         steps = _find_steps(snapshot.folder, entry, declared, options)
         if not any(steps):
             return snapshot.manifest.n, ()
-        with hold_lease(snapshot, context) as held:
+        with hold_lease(snapshot, context) as renew:
             writer = _Optimizer(snapshot.folder, entry)
             done = []
             for step in writer.carry_out(*steps, options):
                 done.append(step)
-                held.renew()
+                renew()
             table = writer.finish(recount=False)
             context.faults.reach("engine.optimize.staged")
             tables = {**snapshot.manifest.tables, key: table}

@@ -126,9 +126,9 @@ def test_a_reader_with_a_lease_reads_on(history: History) -> None:
     for age in range(5):
         history.people("main", a=age)
     old = history.at(version=2)
-    with hold_lease(old, history.work()) as held:
+    with hold_lease(old, history.work()) as renew:
         collect(history)
-        held.renew()
+        renew()
         assert read_rows(old, "node:Person") == [person("a", 0)]
         assert history.ages(version=2) == {"a": 0}
         assert [lease.version.n for lease in read_leases(old.store)] == [2]
@@ -152,11 +152,11 @@ def test_a_lease_that_comes_too_late_is_refused(local: History) -> None:
 def test_a_lease_that_expired_holds_nothing_and_says_so(local: History) -> None:
     for age in range(5):
         local.people("main", a=age)
-    with hold_lease(local.at(version=2), local.work(), timedelta(minutes=1)) as held:
+    with hold_lease(local.at(version=2), local.work(), timedelta(minutes=1)) as renew:
         local.clock.advance(timedelta(hours=1))
         collect(local)
         with pytest.raises(GitopsError) as failure:
-            held.renew()
+            renew()
     assert failure.value.code == "graph_version_gone"
 
 
