@@ -87,8 +87,8 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     if forge not in [str(kind) for kind in ForgeKind]:
         raise UsageError(Code.USAGE_ERROR, "set --forge to github, gitlab, gitea or hooks")
     cluster = options.cluster or ask("Name of the cluster", _cluster_name(checkout.name.rpartition("/")[2])) or ""
-    principal = checkout.setting("user.email") or ""
-    key = options.key or checkout.setting("user.signingKey", path=True)
+    principal = checkout.git.config("user.email") or ""
+    key = options.key or checkout.git.config("user.signingKey", path=True)
     if not principal or not key:
         raise GitopsError(
             Code.INIT_KEY_MISSING, "set git config user.email and user.signingKey, or pass your key with --key FILE"

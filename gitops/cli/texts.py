@@ -165,15 +165,12 @@ def layout_problems(outcome: FormatOutcome) -> Diagnostics:
     """One problem for each file that is not in the canonical layout."""
     found = Diagnostics()
     for file in outcome.changed:
-        message = f"the canonical layout differs from line {_first_difference(file)}"
-        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, _first_difference(file), 1))
+        before, after = file.before.split(b"\n"), file.after.split(b"\n")
+        pairs = enumerate(zip(before, after, strict=False), start=1)
+        line = next((n for n, (old, new) in pairs if old != new), min(len(before), len(after)))
+        message = f"the canonical layout differs from line {line}"
+        found.add(Code.FORMAT_NEEDED, file.path, message, source=SourceRef(file.path, line, 1))
     return found
-
-
-def _first_difference(file: FileLayout) -> int:
-    before, after = file.before.split(b"\n"), file.after.split(b"\n")
-    pairs = zip(before, after, strict=False)
-    return next((n for n, (old, new) in enumerate(pairs, start=1) if old != new), min(len(before), len(after)))
 
 
 def _lines(outcome: FormatOutcome, written: AbstractSet[str]) -> Iterator[str]:

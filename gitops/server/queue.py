@@ -114,8 +114,12 @@ class EventQueue(Database):
             database.execute("DELETE FROM delivery WHERE seen < ?", (now - _milliseconds(_REMEMBERED),))
             for mark in marks:
                 known = database.execute("SELECT event FROM delivery WHERE mark = ?", (mark,)).fetchone()
-                if known is not None:
-                    return _repeat(database, int(known[0]), now)
+                if known is None:
+                    continue
+                if _state_of(database, known[0]) is not EventState.FAILED:
+                    return EnqueueResult.KNOWN
+                _retry(database, known[0], now)
+                return EnqueueResult.RETRIED
             subject = event_subject(event)
             waits = database.execute(
                 "SELECT number FROM event WHERE repository = ? AND subject = ? AND state = 'waiting'",
@@ -170,7 +174,7 @@ class EventQueue(Database):
     def postpone(self, event: QueuedEvent, by: timedelta, reason: str) -> None:
         """Let an event wait after a temporary failure."""
         with self.writing() as database:
-            if _is_running(database, event):
+            if _state_of(database, event.number) is EventState.RUNNING:
                 _wait_again(database, event.number, self._now() + _milliseconds(by), reason)
 
     def give_up(self, event: QueuedEvent, reason: str) -> None:
@@ -184,7 +188,7 @@ class EventQueue(Database):
     def release(self, event: QueuedEvent) -> None:
         """Let an event wait as if it had not been taken, because its handling was stopped."""
         with self.writing() as database:
-            if _is_running(database, event):
+            if _state_of(database, event.number) is EventState.RUNNING:
                 database.execute("UPDATE event SET attempts = attempts - 1 WHERE number = ?", (event.number,))
                 _wait_again(database, event.number, self._now(), "")
 
@@ -216,8 +220,7 @@ class EventQueue(Database):
         """Retry an event that waits for its next attempt or was given up. Raises GitopsError `queue_event_missing`."""
         with self.writing() as database:
             self._require(database, number)
-            database.execute("UPDATE event SET attempts = 0 WHERE number = ?", (number,))
-            _wait_again(database, number, self._now(), "")
+            _retry(database, number, self._now())
 
     def forget(self, number: int) -> None:
         """Remove an event that is not being handled. Raises GitopsError `queue_event_missing`."""
@@ -226,8 +229,7 @@ class EventQueue(Database):
             database.execute("DELETE FROM event WHERE number = ?", (number,))
 
     def _require(self, database: Connection, number: int) -> None:
-        found = database.execute("SELECT 1 FROM event WHERE number = ? AND state <> 'running'", (number,)).fetchone()
-        if found is None:
+        if _state_of(database, number) in (None, EventState.RUNNING):
             detail = f"there is no event {number} that waits or was given up"
             raise GitopsError(Code.QUEUE_EVENT_MISSING, detail, path=str(self.path))
 
@@ -235,19 +237,14 @@ class EventQueue(Database):
         return int(self._clock.now().timestamp() * 1000)
 
 
-def _repeat(database: Connection, number: int, now: int) -> EnqueueResult:
-    """Handle the repeated delivery of an event: it is retried if it was given up."""
-    failed = database.execute("SELECT 1 FROM event WHERE number = ? AND state = 'failed'", (number,)).fetchone()
-    if failed is None:
-        return EnqueueResult.KNOWN
+def _state_of(database: Connection, number: int) -> EventState | None:
+    found = database.execute("SELECT state FROM event WHERE number = ?", (number,)).fetchone()
+    return None if found is None else EventState(found[0])
+
+
+def _retry(database: Connection, number: int, now: int) -> None:
     database.execute("UPDATE event SET attempts = 0 WHERE number = ?", (number,))
     _wait_again(database, number, now, "")
-    return EnqueueResult.RETRIED
-
-
-def _is_running(database: Connection, event: QueuedEvent) -> bool:
-    found = database.execute("SELECT 1 FROM event WHERE number = ? AND state = 'running'", (event.number,))
-    return found.fetchone() is not None
 
 
 def _wait_again(database: Connection, number: int, due: int, reason: str) -> None:

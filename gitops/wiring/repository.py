@@ -47,10 +47,6 @@ class Checkout:
     host: str | None
     name: str
 
-    def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration, None if it is not set."""
-        return self.git.config(key, path=path)
-
     def branch(self) -> str | None:
         """The current branch, which may have no commit yet; None for a detached head."""
         found = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")
