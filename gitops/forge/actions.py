@@ -35,23 +35,6 @@ from gitops.forge.json_object import JsonObject, event_object, is_unicode
 from gitops.forge.port import Account
 from gitops.git.port import ZERO
 
-__all__ = [
-    "JOB_READERS",
-    "MAX_BODY",
-    "MAX_EVENT",
-    "REPOSITORY",
-    "Readers",
-    "check_match",
-    "comment_event",
-    "decode_job",
-    "decode_webhook",
-    "ignored_event",
-    "manual_event",
-    "push_event",
-    "ref_of",
-    "request_event",
-]
-
 MAX_EVENT = 25 * 1024 * 1024
 """Bytes of an event that are read: GitHub sends none that is larger, and Gitea does not document a limit.
 

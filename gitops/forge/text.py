@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "MAX_TEXT",
-    "cut",
-    "cut_markdown",
-    "first_line_marker",
-    "has_marker",
-    "hidden_line",
-    "same_text",
-    "with_marker",
-]
-
 MAX_TEXT = 65_536
 """Characters of a comment, an issue or the text of a change request, on every forge.
 

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from gitops.forge.port import Forge
     from gitops.wiring.project import Setting
 
-__all__ = [
-    "LOCAL",
-    "ForgeChoice",
-    "choose_forge",
-    "job_kind",
-    "open_forge",
-    "remote_login",
-    "run_address",
-    "secrets_of",
-    "token_of",
-]
-
 LOCAL = "local"
 _TRUE = ("1", "true")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

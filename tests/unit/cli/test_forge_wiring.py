@@ -76,6 +76,21 @@ def test_the_job_says_where_else_the_public_one(kind: str, environ: dict[str, st
     assert (found.base, found.project) == (base, project)
 
 
+def test_the_address_of_github_can_be_set_by_hand_and_that_of_others_only_by_their_job() -> None:
+    by_hand = {"GITHUB_API_URL": "https://ghe.example/api/v3", "CI_API_V4_URL": "https://git.example/api/v4"}
+    remote = "https://host.example/own/path.git"
+    found = choose_forge("github", {**GITLAB, **by_hand}, _nothing, None, remote)
+    assert found.base == "https://ghe.example/api/v3"
+    assert choose_forge("gitlab", by_hand, _nothing, None, remote).base == "https://gitlab.com/api/v4"
+    with pytest.raises(UsageError, match=r"gitops\.forgeUrl"):
+        choose_forge("gitea", by_hand, _nothing, None, remote)
+
+
+def test_a_pipeline_of_a_fork_is_of_the_project_that_it_asks() -> None:
+    environ = {**GITLAB, "CI_PROJECT_PATH": "mira/brain", "CI_MERGE_REQUEST_PROJECT_PATH": "group/brain"}
+    assert choose_forge("gitlab", environ, _nothing, None, None).project == "group/brain"
+
+
 def test_the_operator_says_where_and_no_commit_can() -> None:
     rule = ForgeRule(kind="github", project="from/file")
     found = choose_forge("github", GITHUB, {"gitops.forgeUrl": "https://own.example/api/v3/"}.get, rule, None)
