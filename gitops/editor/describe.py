@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gitops.editor.cluster import documentation_path
 from gitops.editor.documentation import ANNOTATIONS, CLUSTER_KEYS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
 from gitops.editor.navigate import FileOccurrence, find_occurrence, is_cluster_file
-from gitops.editor.schema import Declaration, SchemaView
+from gitops.editor.schema import TYPE_KINDS, Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.schema import TypeKind
@@ -16,13 +16,7 @@ from gitops.language.text import Span
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|!~])")
 _FENCES = re.compile(r"`{3,}")
-_TYPE_KINDS = {
-    SymbolKind.NODE: TypeKind.NODE,
-    SymbolKind.EDGE: TypeKind.EDGE,
-    SymbolKind.INTERFACE: TypeKind.INTERFACE,
-    SymbolKind.VARIABLE: TypeKind.NODE,
-    SymbolKind.EDGE_VARIABLE: TypeKind.EDGE,
-}
+_TYPE_KINDS = TYPE_KINDS | {SymbolKind.VARIABLE: TypeKind.NODE, SymbolKind.EDGE_VARIABLE: TypeKind.EDGE}
 _MAX_SHOWN = 4_000
 
 

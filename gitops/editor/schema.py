@@ -17,7 +17,7 @@ from gitops.language.text import Span
 
 CONSTRAINTS = tuple(kind.value for kind in ConstraintKind)
 _KEYWORDS = {kind.value: kind for kind in TypeKind}
-_TYPE_KINDS = {SymbolKind.NODE: TypeKind.NODE, SymbolKind.EDGE: TypeKind.EDGE, SymbolKind.INTERFACE: TypeKind.INTERFACE}
+TYPE_KINDS = {SymbolKind.NODE: TypeKind.NODE, SymbolKind.EDGE: TypeKind.EDGE, SymbolKind.INTERFACE: TypeKind.INTERFACE}
 _ENDS = ("src", "dst")
 
 
@@ -107,7 +107,7 @@ class SchemaView:
         if symbol.kind is SymbolKind.PROPERTY:
             found = self.property(symbol)
             return None if found is None else self._in_file(found[0], found[1].span)
-        declaration = self.declaration(_TYPE_KINDS.get(symbol.kind), symbol.name)
+        declaration = self.declaration(TYPE_KINDS.get(symbol.kind), symbol.name)
         return None if declaration is None else self._in_file(declaration, declaration.span)
 
     def _in_file(self, declaration: Declaration, span: Span) -> Span:

@@ -43,7 +43,7 @@ _UNKNOWN = {
 def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> ast.SchemaDocument:
     """Check every declaration of `document`; returns it with the properties of interfaces added to their nodes.
 
-    Problems go to `problems`. `check_catalog` checks the schema as a whole.
+    Problems go to `problems`. The compiler checks the schema as a whole.
     """
     interfaces: dict[str, ast.InterfaceDeclaration] = {}
     for interface in document.interfaces:

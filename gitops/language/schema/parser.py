@@ -21,6 +21,7 @@ from gitops.language.schema.ast import (
     SchemaDocument,
     ValueKind,
 )
+from gitops.language.schema.ir import SHORTHANDS
 from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
 from gitops.language.text import LanguageError, LanguageProblem, Name, Span
@@ -29,7 +30,6 @@ MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1
 _DECLARATIONS = frozenset({"interface", "node", "edge"})
 _CONSTRAINTS = {kind.value: kind for kind in ConstraintKind}
-_SHORTHANDS = frozenset({"key", "unique", "index"})
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _VALUE_KINDS = {
     TokenKind.STRING: ValueKind.STRING,
@@ -260,7 +260,7 @@ class _Parser:
     def _refuse_constraint(self, where: str) -> None:
         word = self._constraint_ahead()
         if word is not None:
-            rule = "S-23" if word.text in _SHORTHANDS else "S-01"
+            rule = "S-23" if word.text in SHORTHANDS else "S-01"
             self._lexer.fail(
                 f"`@{word.text}` does not accept a value in {where}",
                 Span(self._lexer.start, word.end),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from gitops.language.schema.ir import SHORTHANDS
 from gitops.language.schema.types import PropType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SHORTHANDS = frozenset({"key", "unique", "index"})
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -40,7 +40,7 @@ def _body(owner: Mapping[str, Any]) -> str:
         (note["name"], each["name"])
         for each in owner["properties"]
         for note in each["annotations"]
-        if note["name"] in _SHORTHANDS
+        if note["name"] in SHORTHANDS
     }
     for each in owner.get("constraints", ()):
         columns = each["columns"]
