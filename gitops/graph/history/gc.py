@@ -78,8 +78,10 @@ class _GarbageCollection:
 
     def run(self) -> GcResult:
         try:
-            if not self._dry:
-                self._remove_left_branches()
+            for line in () if self._dry else read_branches(self._store).lines():
+                made = line.fork is not None and line.name.startswith(INTERNAL)
+                if made and self._old(datetime.fromisoformat(line.created_at)):
+                    remove_branch(self._snapshot, line.name, self._context)
             gone = expired_versions(
                 self._folder, read_branches(self._store), self._leases(), self._retention, self._now
             )
@@ -87,8 +89,13 @@ class _GarbageCollection:
             needs = collect_references(read_manifests(self._folder, gone if self._dry else {}), self._leases())
             self._sweep_datasets(needs)
             self._sweep_small(needs, gone)
+            if self._schemas and not self._dry:
+                # A schema is restored if a version that was published during the removal refers to it.
+                needed = collect_references(read_manifests(self._folder, {}), ()).schemas
+                for key, data in self._schemas.items():
+                    if key.rpartition("/")[2].partition(".")[0] in needed:
+                        self._store.create(key, data)
             if not self._dry:
-                self._restore_schemas()
                 self._snapshot.root.tidy()
         except OSError as error:
             place = self._snapshot.root.location
@@ -101,12 +108,6 @@ class _GarbageCollection:
 
     def _leases(self) -> tuple[Lease, ...]:
         return tuple(lease for lease in read_leases(self._store) if not lease.expired(self._now))
-
-    def _remove_left_branches(self) -> None:
-        for line in read_branches(self._store).lines():
-            made = line.fork is not None and line.name.startswith(INTERNAL)
-            if made and self._old(datetime.fromisoformat(line.created_at)):
-                remove_branch(self._snapshot, line.name, self._context)
 
     def _remove_manifests(self, gone: Mapping[str, tuple[int, ...]]) -> None:
         """Steps 2 and 3."""
@@ -182,15 +183,6 @@ class _GarbageCollection:
                     self._schemas[file.path] = self._store.read(file.path) or b""
                     self._remove(file.path, file.bytes)
         self._context.faults.reach("engine.gc.after_sweep")
-
-    def _restore_schemas(self) -> None:
-        """Restore a schema if a version that was published during the removal refers to it."""
-        if not self._schemas:
-            return
-        needed = collect_references(read_manifests(self._folder, {}), ()).schemas
-        for key, data in self._schemas.items():
-            if key.rpartition("/")[2].partition(".")[0] in needed:
-                self._store.create(key, data)
 
     def _remove(self, path: str, size: int) -> None:
         self._freed_paths.append(path)
