@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "core": (
         ("gitops/core/canonical.py", "gitops/core/redact.py", "gitops/core/clock.py", "gitops/model/resource.py"),
-        ("tests/unit/core", "tests/unit/documents", "tests/unit/config"),
+        ("tests/unit/core", "tests/unit/documents", "tests/unit/config", "tests/integration/config"),
     ),
     "git": (
         ("gitops/git/sshsig.py", "gitops/git/trees.py"),

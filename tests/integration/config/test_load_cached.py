@@ -12,7 +12,7 @@ import pytest
 from gitops.config import compiler
 from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
-from gitops.config.load import load_cached
+from gitops.config.load import load_cached, load_desired
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.model.address import query_address
 from tests.support.warm import cold, warm
@@ -99,6 +99,14 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def test_nothing_changed_reads_one_file_and_compiles_nothing(cache: MemoryCache, compiled: list[bytes]) -> None:
     assert read_by(FILES, cache) == ["cluster.yaml"]
     assert compiled == []
+
+
+def test_the_dependencies_of_kept_graphs_are_made_when_they_are_asked_for(cache: MemoryCache) -> None:
+    found, expected = load_cached(MemoryTree(FILES), cache).dependencies, load_desired(MemoryTree(FILES)).dependencies
+    assert (len(found), tuple(found)) == (len(expected), expected)
+    first = next(iter(found))
+    assert first in found
+    assert (first.target, first.source) not in found
 
 
 def test_one_edited_query_is_read_and_compiled_alone(cache: MemoryCache, compiled: list[bytes]) -> None:
