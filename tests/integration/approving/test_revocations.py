@@ -72,6 +72,18 @@ def test_an_id_that_somebody_else_uses_too_takes_nothing_back(tmp_path: Path) ->
     assert deleted(life.apply())
 
 
+def test_of_two_approvals_with_one_id_the_one_on_the_branch_of_that_id_is_revoked(given: tuple[Life, str]) -> None:
+    life, identity = given
+    (ref,) = branches(life)
+    commit = life.repository.resolve(ref) or ""
+    approval, statement = life.approval(commit)
+    copy = life.forge_approval(replace(approval, approved_by="ben@example.org"), statement, "ben")
+    # It is listed before the other one.
+    life.repository.update_refs([RefUpdate(f"{ref.rpartition('/')[0]}/00", ZERO, copy)])
+    done = revoke(office(life, "ada"), identity, "not yet")
+    assert read_decision(life.repository.commit(done.commit or "").message).subject == commit
+
+
 def test_who_is_no_approver_any_more_still_takes_back_what_was_theirs(tmp_path: Path) -> None:
     life = waiting(tmp_path, CONFIG + "  required: 2\n")
     life.approve("ada", "graph.legacy")
