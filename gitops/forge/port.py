@@ -228,7 +228,6 @@ class BranchRules:
     request_needed: bool | None = None
     force_push: bool | None = None
     deletion: bool | None = None
-    signatures_needed: bool | None = None
     required_checks: tuple[str, ...] | None = None
     pushers: tuple[str, ...] | None = None
     queue: bool | None = None
@@ -240,7 +239,6 @@ UNPROTECTED = BranchRules(
     request_needed=False,
     force_push=True,
     deletion=True,
-    signatures_needed=False,
     required_checks=(),
 )
 """The rules of a branch that no rule names."""

@@ -51,7 +51,6 @@ class Project:
     branches: dict[str, str] = field(default_factory=dict)
     protected: list[Row] = field(default_factory=list)
     settings: Row = field(default_factory=dict)
-    push_rule: Any = None
     rules: Row | None = None
     actions: list[str] = field(default_factory=list)
     count: int = 0
@@ -203,8 +202,6 @@ class GitLabServer:
                 return self._member(int(user))
             case ("GET", "protected_branches"):
                 return 200, self.project.protected
-            case ("GET", "push_rule"):
-                return (200, self.project.push_rule) if self.project.push_rule != "none" else gone()
             case (_, "deployments", *rest):
                 return self._deployments(method, rest, query, body)
             case (_, "issues", *rest):

@@ -175,7 +175,6 @@ class GiteaForge(HostedForge):
             known,
             request_needed=not pushing,
             force_push=rule.flag("enable_force_push"),
-            signatures_needed=rule.flag("require_signed_commits"),
             pushers=_sorted_texts([*names, *keys]) if listed else None,
             notes=(f"files that are exempt: {exempt}",) if exempt else (),
         )

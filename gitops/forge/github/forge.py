@@ -26,7 +26,7 @@ _MOST_PUSHES = 3
 _OK = 200
 _NOT_FOUND = 404
 _NOT_PROTECTED = "Branch not protected"
-_SWITCHES = ("allow_force_pushes", "allow_deletions", "required_signatures")
+_SWITCHES = ("allow_force_pushes", "allow_deletions")
 _DECISIONS = {
     "APPROVED": ReviewDecision.APPROVED,
     "CHANGES_REQUESTED": ReviewDecision.CHANGES_REQUESTED,
@@ -147,7 +147,6 @@ def branch_rules(by_type: Mapping[str, Sequence[JsonObject]], protection: WebAns
         request_needed=True if "pull_request" in by_type else old.request_needed,
         force_push=False if "non_fast_forward" in by_type else old.force_push,
         deletion=False if "deletion" in by_type else old.deletion,
-        signatures_needed=True if "required_signatures" in by_type else old.signatures_needed,
         required_checks=tuple(sorted(checks.union(old.required_checks or ()))) if checks else old.required_checks,
         # A ruleset that restricts updates names no accounts: those who bypass it push, and only administrators see them.
         pushers=() if "update" in by_type else old.pushers,
@@ -177,7 +176,6 @@ def _older_rules(answer: WebAnswer) -> BranchRules:
         request_needed=data.has("required_pull_request_reviews"),
         force_push=enabled["allow_force_pushes"],
         deletion=enabled["allow_deletions"],
-        signatures_needed=enabled["required_signatures"],
         required_checks=tuple(sorted(set(contexts))),
         pushers=pushers,
     )

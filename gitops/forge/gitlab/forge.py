@@ -109,10 +109,8 @@ class GitLabForge(HostedForge):
             if error.status not in UNSEEN:
                 raise
             return BranchRules(notes=("the token may not see protected branches: that takes the Maintainer role",))
-        rule = self._sender.send(self._api.push_rule())
         # null says that the edition has push rules and the project none.
-        push_rule = answer_object(rule.body, "the push rule") if rule.status == _OK and rule.body is not None else None
-        return branch_rules(branch, protections, self._settings(), push_rule)
+        return branch_rules(branch, protections, self._settings())
 
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before; one request, unless GitLab refuses it.
@@ -274,9 +272,7 @@ def review_decision(
     return ReviewDecision.APPROVED
 
 
-def branch_rules(
-    branch: str, protections: Sequence[JsonObject], project: JsonObject, push_rule: JsonObject | None
-) -> BranchRules:
+def branch_rules(branch: str, protections: Sequence[JsonObject], project: JsonObject) -> BranchRules:
     """What is enforced on a branch; of several rules that match, the most permissive is in force.
 
     `pushers` are `gitlab:<number>` for people, `group:<number>`, `deploy-key:<number>`, and roles by their names. Sources:
@@ -288,17 +284,15 @@ def branch_rules(
         row for row, pattern in zip(protections, patterns, strict=True) if re.fullmatch(pattern, branch, re.DOTALL)
     ]
     checks = (ANY_CHECK,) if project.flag("only_allow_merge_if_pipeline_succeeds") else ()
-    signed = None if push_rule is None else push_rule.flag("reject_unsigned_commits")
     queue = project.flag("merge_trains_enabled") if project.has("merge_trains_enabled") else None
     if not matching:
-        return replace(UNPROTECTED, signatures_needed=signed, required_checks=checks, queue=queue)
+        return replace(UNPROTECTED, required_checks=checks, queue=queue)
     pushers = tuple(sorted({name for row in matching for name in _pushers(row)}))
     return BranchRules(
         protected=True,
         request_needed=not pushers,
         force_push=any(row.flag("allow_force_push") for row in matching),
         deletion=False,
-        signatures_needed=signed,
         required_checks=checks,
         pushers=pushers,
         queue=queue,

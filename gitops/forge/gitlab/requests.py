@@ -232,10 +232,6 @@ class GitLabDialect(Dialect):
         """
         return self._list("/protected_branches")
 
-    def push_rule(self) -> WebRequest:
-        """Rules for pushes, where the edition has them: https://docs.gitlab.com/api/project_push_rules/."""
-        return self._get("/push_rule", quiet=UNSEEN)
-
     def deployments(self, environment: str) -> WebRequest:
         """The newest of an environment: https://docs.gitlab.com/api/deployments/."""
         return self._list(

@@ -136,7 +136,6 @@ class DocumentForge(DocumentReports):
             request_needed=False,
             force_push=not guarded,
             deletion=not guarded,
-            signatures_needed=branch.startswith(_OWN),
             required_checks=(),
             queue=False,
         )

@@ -232,16 +232,15 @@ def test_a_token_that_may_not_ask_is_told_of(world: GiteaWorld, bot: GiteaForge)
 
 def test_rules_as_an_administrator_sees_them(world: GiteaWorld, bot: GiteaForge) -> None:
     rules = bot.branch_rules("main")
-    assert (rules.request_needed, rules.signatures_needed, rules.queue) == (False, False, False)
+    assert (rules.request_needed, rules.queue) == (False, False)
     assert (rules.required_checks, rules.pushers) == (("gitops/plan/library",), ("ada",))
     world.gitea.rules["main"] |= {
         "enable_push": False,
-        "require_signed_commits": True,
         "unprotected_file_patterns": "docs/**",
         "enable_status_check": False,
     }
     rules = bot.branch_rules("main")
-    assert (rules.request_needed, rules.signatures_needed, rules.pushers) == (True, True, None)
+    assert (rules.request_needed, rules.pushers) == (True, None)
     assert (rules.required_checks, rules.notes) == ((), ("files that are exempt: docs/**",))
 
 

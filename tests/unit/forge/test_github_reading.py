@@ -337,7 +337,6 @@ def _rule(kind: str, **parameters: object) -> dict[str, object]:
 RULES = [
     _rule("deletion"),
     _rule("non_fast_forward"),
-    _rule("required_signatures"),
     _rule(
         "required_status_checks",
         required_status_checks=[{"context": "gitops/plan/library"}],
@@ -353,7 +352,7 @@ def test_rules_of_rulesets_where_protection_cannot_be_read() -> None:
     }
     rules = forge_with(handlers)[0].branch_rules("release/1")
     assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, None, False, False)
-    assert (rules.signatures_needed, rules.required_checks, rules.pushers) == (True, ("gitops/plan/library",), None)
+    assert (rules.required_checks, rules.pushers) == (("gitops/plan/library",), None)
     assert len(rules.notes) == 1
 
 
@@ -367,7 +366,6 @@ def test_a_branch_without_any_protection() -> None:
         request_needed=False,
         force_push=True,
         deletion=True,
-        signatures_needed=False,
         required_checks=(),
     )
 
@@ -388,11 +386,10 @@ def test_both_kinds_of_protection_together() -> None:
         "required_status_checks": {"contexts": ["ci"], "checks": [{"context": "ci", "app_id": None}]},
         "allow_force_pushes": {"enabled": False},
         "allow_deletions": {"enabled": True},
-        "required_signatures": simple,
         "enforce_admins": simple,
     }
     handlers = {
-        f"GET {ROOT}/rules/branches/main": ok([*RULES[3:], _rule("merge_queue"), _rule("pull_request")]),
+        f"GET {ROOT}/rules/branches/main": ok([*RULES[2:], _rule("merge_queue"), _rule("pull_request")]),
         f"GET {ROOT}/branches/main/protection": ok(protection),
     }
     rules = forge_with(handlers)[0].branch_rules("main")
@@ -456,7 +453,7 @@ _READS: dict[str, tuple[Callable[[], Any], Callable[[GitHubForge], object]]] = {
     "reviews": (lambda: review(1, "ada", "APPROVED"), lambda forge: forge.reviews(1)),
     "statuses": (lambda: _combined(Status(1, HEAD, "x", "success", "", BOT, AT)), lambda forge: forge.statuses(HEAD)),
     "permission": (lambda: _permission("write", "write"), lambda forge: forge.permission(Account("2", "ada"))),
-    "rules": (lambda: RULES[3], lambda forge: forge.branch_rules("main")),
+    "rules": (lambda: RULES[2], lambda forge: forge.branch_rules("main")),
 }
 
 

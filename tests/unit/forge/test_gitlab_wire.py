@@ -250,9 +250,9 @@ def test_roles(changed, expected):
 
 def test_rules_of_a_branch():
     rows, project = forms("[protected_branch]"), answer_object(_BY_SHAPE["project"])
-    rules = branch_rules("main", rows, project, answer_object(_BY_SHAPE["push_rule"]))
+    rules = branch_rules("main", rows, project)
     assert (rules.protected, rules.request_needed, rules.force_push, rules.deletion) == (True, False, False, False)
-    assert (rules.signatures_needed, rules.required_checks, rules.queue) == (True, ("*",), True)
+    assert (rules.required_checks, rules.queue) == (("*",), True)
     assert rules.pushers == ("Maintainers", "deploy-key:1")
 
 
@@ -266,20 +266,20 @@ def test_patterns_protect_branches_too():
         ("main2", False),
         ("topic", False),
     ):
-        rules = branch_rules(name, rows, project, None)
-        assert (rules.protected, rules.force_push, rules.signatures_needed) == (expected, not expected, None)
+        rules = branch_rules(name, rows, project)
+        assert (rules.protected, rules.force_push) == (expected, not expected)
 
 
 def test_the_most_permissive_rule_is_in_force():
     level = {"access_level": 0, "access_level_description": "No one"}
     closed = {"name": "gitops/ledger/*", "push_access_levels": [level], "allow_force_push": False}
     project = answer_object({"only_allow_merge_if_pipeline_succeeds": False})
-    rules = branch_rules("gitops/ledger/library", [answer_object(closed)], project, None)
+    rules = branch_rules("gitops/ledger/library", [answer_object(closed)], project)
     assert (rules.request_needed, rules.pushers, rules.required_checks, rules.queue) == (True, (), (), None)
     people = [{"access_level": 40, "user_id": 7, "group_id": None}, {"access_level": None, "group_id": 8}]
     opened = {"name": "gitops/*", "push_access_levels": people, "allow_force_push": True}
     both = [answer_object(closed), answer_object(opened)]
-    rules = branch_rules("gitops/ledger/library", both, project, None)
+    rules = branch_rules("gitops/ledger/library", both, project)
     assert (rules.request_needed, rules.force_push, rules.pushers) == (False, True, ("gitlab:7", "group:8"))
 
 
@@ -344,7 +344,6 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "pipelines_of": calls.pipelines_of(commit),
         "get_permission": calls.get_permission(Account("7", "mira")),
         "protected_branches": calls.protected_branches(),
-        "push_rule": calls.push_rule(),
         "deployments": calls.deployments("production"),
         "add_deployment": calls.add_deployment("production", commit, "main", DeploymentState.RUNNING),
         "update_deployment": calls.update_deployment(one, DeploymentState.FAILURE),
