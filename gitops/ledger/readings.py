@@ -15,8 +15,7 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.ledger import layout
 from gitops.ledger.documents import read_intent, read_lock, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.model.approval import Approval
-from gitops.model.ledger import Intent, LockObservation, UnreadableDocument
+from gitops.model.ledger import LockObservation, UnreadableDocument
 
 __all__ = [
     "FoundDocument",
@@ -93,26 +92,13 @@ def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
 
 def intent_listing(documents: Iterable[FoundDocument]) -> IntentListing:
     """Sort the files of the sidecar folder into intents and unreadable ones, in ascending order of their names."""
-    intents: list[Intent] = []
-    unreadable: list[UnreadableDocument] = []
-    for document in _considered(documents):
-        try:
-            intents.append(_read(document, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
-        except IntegrityError as problem:
-            unreadable.append(UnreadableDocument(document.name, problem.code, problem.detail))
-    return IntentListing(tuple(intents), tuple(unreadable))
+    return IntentListing(*_sort(documents, read_intent, Code.INVALID_RECOVERY_SIDECAR, lambda i: i.operation_id))
 
 
 def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
     """Sort the files of the approval folder into approvals and unreadable ones, in ascending order of their names."""
-    approvals: list[Approval] = []
-    unreadable: list[UnreadableDocument] = []
-    for document in _considered(documents):
-        try:
-            approvals.append(_read(document, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id))
-        except IntegrityError as problem:
-            unreadable.append(UnreadableDocument(document.name, problem.code, problem.detail))
-    return ApprovalListing(documents=tuple(approvals), unreadable=tuple(unreadable))
+    found, unreadable = _sort(documents, read_approval, Code.INVALID_APPROVAL_ARTIFACT, lambda a: a.approval_id)
+    return ApprovalListing(documents=found, unreadable=unreadable)
 
 
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
@@ -148,18 +134,28 @@ def check_write(view: LedgerView, write: LedgerWrite) -> None:
         raise BugError(f"a commit of revision {write.state.revision} on top of revision {base}")
 
 
-def _considered(documents: Iterable[FoundDocument]) -> list[FoundDocument]:
-    return sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name)
-
-
-def _read(document: FoundDocument, read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]) -> T:
-    """Read one document, whose id must be its name: it is removed and rewritten under that id."""
-    if document.content is None:
-        raise IntegrityError(code, document.problem, path=document.name)
-    value = read(document.content)
-    if identify(value) != layout.document_id(document.name):
-        raise IntegrityError(code, f"the document calls itself {identify(value)[:64]!r}", path=document.name)
-    return value
+def _sort(
+    documents: Iterable[FoundDocument], read: Callable[[bytes], T], code: Code, identify: Callable[[T], str]
+) -> tuple[tuple[T, ...], tuple[UnreadableDocument, ...]]:
+    """What is readable and what is not. The id of a document must be its name: it is removed and rewritten under that id."""
+    found: list[T] = []
+    unreadable: list[UnreadableDocument] = []
+    for document in sorted((d for d in documents if layout.document_id(d.name) is not None), key=lambda d: d.name):
+        name, content = document.name, document.content
+        if content is None:
+            unreadable.append(UnreadableDocument(name, code, document.problem))
+            continue
+        try:
+            value = read(content)
+        except IntegrityError as problem:
+            unreadable.append(UnreadableDocument(name, problem.code, problem.detail))
+            continue
+        if identify(value) == layout.document_id(name):
+            found.append(value)
+        else:
+            detail = f"the document calls itself {identify(value)[:64]!r}"
+            unreadable.append(UnreadableDocument(name, code, detail))
+    return tuple(found), tuple(unreadable)
 
 
 def _problem(code: Code, path: str, detail: str) -> tuple[Diagnostic, ...]:
