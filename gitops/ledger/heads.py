@@ -85,18 +85,20 @@ class Heads:
         Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`, RemoteError.
         """
         known = self.known()
-        head = self._remote.refs(self.ref).get(self.ref)
+        # A clone that has seen no head yet needs the approvals below as well: one answer of the remote has both.
+        listed = self._remote.refs(self.ref if known.pin else BRANCHES)
+        head = listed.get(self.ref)
         if head is None:
             if (known.pin or known.branch) is not None:
                 detail = "the ledger branch was seen here before and is gone"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
-            self._check_witnesses(None)
+            self._check_witnesses(None, listed)
             return None
         if self._store.resolve(head) is None:
             self._remote.fetch([self.ref])
         found = self._verify_head(head, known)
         if head != known.pin:
-            self._check_witnesses(head)
+            self._check_witnesses(head, self._remote.refs(BRANCHES) if known.pin else listed)
         self.remember(known.seen, head)
         if known.branch != head:
             self._follow(known.branch)
@@ -143,10 +145,13 @@ class Heads:
 
     def approvals(self) -> Mapping[str, str]:
         """The branches of the remote with approvals and decisions about them, their commits fetched."""
+        return self._fetch_signed(self._remote.refs(BRANCHES))
+
+    def _fetch_signed(self, listed: Mapping[str, str]) -> Mapping[str, str]:
         folders = tuple(f"{folder}{self._settings.cluster}/" for folder in SIGNED)
-        waiting = {ref: oid for ref, oid in self._remote.refs(BRANCHES).items() if ref.startswith(folders)}
-        self._remote.fetch([ref for ref, oid in waiting.items() if self._store.resolve(oid) is None])
-        return waiting
+        signed = {ref: oid for ref, oid in listed.items() if ref.startswith(folders)}
+        self._remote.fetch([ref for ref, oid in signed.items() if self._store.resolve(oid) is None])
+        return signed
 
     def _verify_head(self, head: str, known: KnownHeads) -> VerifiedEntry:
         """Rules 2 and 3."""
@@ -163,9 +168,9 @@ class Heads:
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
         return found
 
-    def _check_witnesses(self, head: str | None) -> None:
-        """Rule 4."""
-        for problem in self.contradicted(head, self.approvals()):
+    def _check_witnesses(self, head: str | None, listed: Mapping[str, str]) -> None:
+        """Rule 4; `listed` are the branches of the bot on the remote."""
+        for problem in self.contradicted(head, self._fetch_signed(listed)):
             raise IntegrityError(problem.code, problem.detail, path=self.ref)
 
     def _follow(self, local: str | None) -> None:
