@@ -25,6 +25,7 @@ from pygit2.enums import ObjectType, RepositoryOpenFlag, SortMode
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import GitProgram, Output, Quarantine
+from gitops.git.loose import PRIORITY, LooseObjectGuard, object_folders
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.signatures import sign, verify_commit
@@ -100,8 +101,11 @@ class Repository:
                 repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
             except (pygit2.GitError, KeyError) as error:
                 raise UsageError(Code.NOT_A_REPOSITORY, f"{self._path}: {error}") from error
+            folders = list(object_folders(_common_dir(Path(repo.path)) / "objects"))
             if self._quarantine is not None:
                 repo.odb.add_disk_alternate(self._quarantine.object_directory)
+                folders.append(Path(self._quarantine.object_directory))
+            repo.odb.add_backend(LooseObjectGuard(folders), PRIORITY)
             self._local.repo = repo
         return repo
 
@@ -115,10 +119,8 @@ class Repository:
 
     @property
     def common_dir(self) -> Path:
-        """Where a linked work tree keeps what it shares (gitrepository-layout(5), `commondir`)."""
-        git_dir = Path(self._git_dir)
-        link = git_dir / "commondir"
-        return Path(os.path.normpath(git_dir / link.read_text(encoding="utf-8").strip())) if link.is_file() else git_dir
+        """Where a linked work tree keeps what it shares."""
+        return _common_dir(Path(self._git_dir))
 
     def _read(self, object_id: str, kind: str) -> bytes:
         """Bytes of an object of the expected kind."""
@@ -318,6 +320,12 @@ class Repository:
             names = ", ".join(moved) or output.stderr.strip()
             return ConflictError(Code.GIT_REF_CONFLICT, f"a ref is not where it was expected: {names}")
         return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref gave no answer in time")
+
+
+def _common_dir(git_dir: Path) -> Path:
+    """The folder that all work trees of a repository share (gitrepository-layout(5), `commondir`)."""
+    link = git_dir / "commondir"
+    return Path(os.path.normpath(git_dir / link.read_text(encoding="utf-8").strip())) if link.is_file() else git_dir
 
 
 def is_below(name: str, prefix: str) -> bool:
