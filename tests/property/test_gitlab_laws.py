@@ -131,7 +131,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "[note]": lambda value: [API.read_comment(row) for row in rows(value, "notes")],
     "[status]": lambda value: [API.read_status(row, "1" * 40) for row in rows(value, "statuses")],
     "[protected_branch]": lambda value: branch_rules(
-        "main", rows(value, "branches"), answer_object(_ANSWERS["project"]), None
+        "main", rows(value, "branches"), answer_object(_ANSWERS["project"])
     ),
     "[deployment]": lambda value: newest_deployment(
         rows(value, "deployments"), _DEPLOYED["sha"], str(_DEPLOYED["user"]["id"])
