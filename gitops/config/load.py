@@ -57,6 +57,7 @@ from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, Sourc
 from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
+from gitops.core.collector import paused_collector
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind
 from gitops.model.kinds import rules_of
@@ -93,6 +94,7 @@ class LoadResult:
         return digests_of(self.resources)
 
 
+@paused_collector()
 def load_desired(tree: SourceTree) -> LoadResult:
     """Load from the files alone. Reads each file once and writes nothing; raises nothing for any content of the tree."""
     data, found = read_config(tree)
@@ -104,6 +106,7 @@ def load_desired(tree: SourceTree) -> LoadResult:
     return load.result(lambda: tree)
 
 
+@paused_collector()
 def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
     """Load with the help of a cache, and keep there what was found out.
 
@@ -253,16 +256,17 @@ class _Load:
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""
-        sizes = self._index.files.sizes
-        positions = {position for record in self._kept.values() for position in record.files}
-        read = [file.size for file in self._reader.files.values() if isinstance(file, SourceFile)]
+        files = self._index.files
+        kept = {files.places[n]: files.sizes[n] for record in self._kept.values() for n in record.files}
+        # A file that was kept may have been read as well, to compare it.
+        sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
         queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
-        kept_bytes = sum(sizes[position] for record in self._kept.values() for position in record.files)
+        kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
         return (
             Code.SOURCE_TOO_LARGE in self._found.codes()
-            or len(self._reader.files) + len(positions) + 1 > limits.files
-            or self._config.size + sum(read) + sum(sizes[position] for position in positions) > limits.total_bytes
-            or max(sizes, default=0) > limits.file_bytes
+            or len(sizes.keys() | self._reader.files.keys()) + 1 > limits.files
+            or self._config.size + sum(sizes.values()) > limits.total_bytes
+            or max(files.sizes, default=0) > limits.file_bytes
             or queries > MAX_QUERIES
             or self._reader.query_bytes + kept_bytes > MAX_QUERY_BYTES
         )

@@ -235,6 +235,18 @@ def at(folder: Path, *, later: bool = True) -> FolderTree:
     return FolderTree(folder, confined=True).at(newest + LATER_NS * later)
 
 
+def test_a_file_that_is_compared_counts_once_against_the_limits(
+    folder: Path, cache: MemoryCache, compiled: list[bytes]
+) -> None:
+    """The content of a file that has just changed is compared with the record, so the file is both kept and read."""
+    limits = SourceLimits(files=len(FILES), total_bytes=sum(map(len, FILES.values())))
+    newest = max(p.stat().st_ctime_ns for p in [folder, *folder.rglob("*")])
+    for _ in range(2):
+        compiled.clear()
+        load_cached(FolderTree(folder, confined=True, limits=limits).at(newest), cache)
+    assert compiled == []
+
+
 def edit(folder: Path) -> None:
     (folder / "q/a.gq").write_bytes(gq("z"))
 
