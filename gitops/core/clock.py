@@ -1,4 +1,4 @@
-"""Time and chance, handed in: interfaces, fixed forms for tests, and the text form of both.
+"""Time and chance, handed in: interfaces, and the text form of both.
 
 Documents carry RFC 3339 UTC with `Z`; ids are ULIDs (48 bits of milliseconds, 80 random bits, 26 Crockford
 characters, https://github.com/ulid/spec).
@@ -6,7 +6,7 @@ characters, https://github.com/ulid/spec).
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -63,22 +63,3 @@ def parse_timestamp(text: str) -> datetime | None:
     except (ValueError, OverflowError):
         # The second one is for a time that its offset takes out of the years 1 to 9999.
         return None
-
-
-class FixedClock:
-    """A clock that stands still, or moves by a fixed step with each reading."""
-
-    def __init__(self, start: datetime, step: timedelta = timedelta(0)) -> None:
-        """Begin at `start`; each reading moves on by `step`."""
-        self._now = start
-        self._step = step
-
-    def now(self) -> datetime:
-        """The current reading, then one step on."""
-        moment = self._now
-        self._now += self._step
-        return moment
-
-    def advance(self, by: timedelta) -> None:
-        """Move the hands."""
-        self._now += by

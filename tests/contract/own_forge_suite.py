@@ -12,12 +12,12 @@ from typing import Protocol
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, ChangeRequest, CheckState, CheckStatus, Forge, RequestState
 from gitops.forge.refs.records import head_ref
 from gitops.forge.text import MAX_TEXT
 from gitops.git.port import Person
+from tests.support.clock import FixedClock
 
 BOT = Person("gitops", "bot@example.org")
 RIVAL = Person("rival", "rival@example.org")

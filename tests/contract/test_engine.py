@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.port import Existence, GraphEngine
 from gitops.storage.s3 import S3Store
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 

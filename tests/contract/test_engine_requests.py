@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.port import Existence
 from gitops.graph.staged import WriteContext
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
 from tests.support.s3 import S3Place

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
 from gitops.forge.port import Annotation, BranchRules, CheckState, CommitCheck, Permission
 from tests.contract.forge_suite import MARKER, ForgeContract, body
+from tests.support.clock import FixedClock
 from tests.support.forge_world import BOT, MAIN, ForgeWorld, LocalWorld, MemoryWorld
 from tests.support.git_fixture import run
 from tests.support.memory_forge import MemoryForge

@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
@@ -18,6 +17,7 @@ from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.port import CheckState, CheckStatus, Forge, RequestState, ReviewState
 from gitops.forge.web import WebRequest
 from tests.contract.forge_suite import AT, MARKER, ForgeContract, body
+from tests.support.clock import FixedClock
 from tests.support.forge_world import ForgeWorld
 from tests.support.gitlab import GitLabWorld
 from tests.support.gitlab_server import PROJECT

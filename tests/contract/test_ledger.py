@@ -33,7 +33,6 @@ from ledger_suite import (
 )
 
 from gitops.core.canonical import digest
-from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import NoFaults
 from gitops.ledger import layout
@@ -44,6 +43,7 @@ from gitops.model.address import graph_address
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
+from tests.support.clock import FixedClock
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import MemoryStore
 from tests.support.s3 import S3Place
@@ -362,7 +362,7 @@ def test_a_crash_leaves_a_state_that_the_next_run_can_settle(
 _CONTENDER = """
 import sys
 from datetime import UTC, datetime
-from gitops.core.clock import FixedClock
+from tests.support.clock import FixedClock
 from gitops.core.errors import ConflictError
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
@@ -386,6 +386,7 @@ def test_one_of_racing_processes_gets_the_lock(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _CONTENDER, str(tmp_path), str(index)],
+            cwd=Path(__file__).resolve().parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.export import export_records
 from gitops.graph.history.gc import collect_garbage
@@ -34,6 +33,7 @@ from gitops.language.query import check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.engine_campaign import digest
 from tests.fault.engine_child import say
+from tests.support.clock import FixedClock
 from tests.support.pages import ROOT
 
 SCHEMA = b"""node Counter { name: String @key  value: I64 }

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.export import export_records
@@ -31,6 +30,7 @@ from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import check_query, parse_queries
 from gitops.wiring.system import RandomIds, SystemClock
+from tests.support.clock import FixedClock
 
 SIDE = "side"
 COUNTERS = ("c0", "c1", "c2")

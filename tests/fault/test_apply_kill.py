@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from gitops.ledger.layout import LOCK
+from tests.support.clock import FixedClock
 from tests.support.cluster import QUERY, SCHEMA, START, WIDER, Cluster, codes, lance_engine
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT

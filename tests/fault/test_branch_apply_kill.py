@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from gitops.model.ledger import EntryKind
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, GRAPHS, START, WIDER, Life, declared
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import environment, run
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT

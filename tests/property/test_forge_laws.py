@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.core.clock import FixedClock
 from gitops.forge.port import Reaction, RequestState
 from gitops.git.port import Person
+from tests.support.clock import FixedClock
 from tests.support.memory_forge import MemoryForge
 
 MARKERS = ("<!-- gitops:plan a -->", "<!-- gitops:plan b -->")

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.apply.runner import run_graph
-from gitops.core.clock import FixedClock
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
@@ -25,6 +24,7 @@ from gitops.plan.graph import BARRIER, build_graph
 from gitops.plan.layers import cycles, layers, neighbours, serial_order
 from gitops.plan.schedule import Schedule, SkipReason
 from gitops.render.graph import to_json
+from tests.support.clock import FixedClock
 from tests.support.effort import cases as tries
 
 EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED

@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
+from tests.support.clock import FixedClock
 from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, lance_engine, statuses
 from tests.support.ids import SequentialIds
 

@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from gitops.core.clock import FixedClock, timestamp
+from gitops.core.clock import timestamp
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
 from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
+from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
 from tests.support.http_service import HttpService, Reply, Request
 from tests.support.page_edits import edits

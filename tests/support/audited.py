@@ -22,7 +22,7 @@ from gitops.audit.verb import AuditScope, audit
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.core.clock import Clock, FixedClock, IdSource
+from gitops.core.clock import Clock, IdSource
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
@@ -36,6 +36,7 @@ from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.ledger import LedgerEntry, LedgerState
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import open_commit_tree
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine

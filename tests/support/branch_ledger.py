@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gitops.core.clock import FixedClock
 from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
@@ -18,6 +17,7 @@ from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.ledger.trailers import commit_message
 from gitops.model.approval import ClusterTarget
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import ALICE, bare, environment, opened, public_key, ssh_key
 
 CLUSTER = "library"

@@ -24,7 +24,6 @@ from gitops.cluster.validate import validate
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
-from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
@@ -51,6 +50,7 @@ from gitops.model.outcome import (
 from gitops.model.resource import DesiredState
 from gitops.plan.plan import plan
 from gitops.storage.local import LocalStore
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 from tests.support.memory_ledger import MemoryLedger

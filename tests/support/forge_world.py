@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from gitops.core.clock import FixedClock
 from gitops.forge.port import (
     Account,
     ChangeRequest,
@@ -27,6 +26,7 @@ from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.memory_forge import MemoryForge
 

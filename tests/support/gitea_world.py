@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import RemoteError
 from gitops.forge.gitea.forge import GiteaForge
 from gitops.forge.port import Account, CommitCheck, DeploymentState, Forge, Permission, Reaction, ReviewState
 from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN, OwnWorld
 from tests.support.gitea import BASE, PROJECT, Gitea
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import RemoteError
 from gitops.forge.github.forge import GitHubForge
 from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.clock import FixedClock
 from tests.support.github.forms import FULL_NAME, Forms
 from tests.support.github.nouns import Account, Comment, Pull, Review
 from tests.support.github_contract import CheckedSender

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gitops.core.clock import FixedClock
 from gitops.forge.gitlab.forge import GitLabForge
 from gitops.forge.port import Account, CommitCheck, DeploymentState, Permission, Reaction, ReviewState
+from tests.support.clock import FixedClock
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project
 
 MAIN = "refs/heads/main"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from gitops.core.clock import FixedClock
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.lineage import read_log
@@ -17,6 +16,7 @@ from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext
 from gitops.graph.tables import TableWriter, arrow_table, declared_type, open_table, raw_columns
 from gitops.language.schema import NodeType, Scalar
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 __all__ = ["LATE", "SCHEMA", "History", "knows", "lives", "person", "read_rows", "town"]

@@ -24,7 +24,6 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
-from gitops.core.clock import FixedClock
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs.local import LocalForge
@@ -38,6 +37,7 @@ from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject
+from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.prefork import PROGRAM, start
 

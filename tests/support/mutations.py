@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.export import export_records
@@ -19,6 +18,7 @@ from gitops.graph.snapshot import ReadTarget, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery, check_query, parse_queries
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import HashEmbedder
 from gitops.graph.engine import LanceEngine
@@ -23,6 +22,7 @@ from gitops.graph.write.mutate import MutationOptions, Mutator
 from gitops.language.query import CheckedQuery
 from gitops.language.schema import PropType, Scalar, Schema
 from tests.reference import Edge, Graph, Options, Refused, empty
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.query_cases import NOW, Case, Ground, added, ground
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gitops.core.clock import FixedClock
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.query import QueryOptions, QueryResult, ReadCache, run_query
@@ -16,6 +15,7 @@ from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import Catalog
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

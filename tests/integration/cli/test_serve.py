@@ -12,11 +12,11 @@ import pytest
 from gitops.cli.main import main, parse_options
 from gitops.cli.serve import _secrets, _server
 from gitops.cli.served import server_environment
-from gitops.core.clock import FixedClock
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
+from tests.support.clock import FixedClock
 
 GOOD = "0123456789abcdef"
 NAME = "GITOPS_WEBHOOK_SECRET"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
 from gitops.forge.web import WebRequest
+from tests.support.clock import FixedClock
 from tests.support.http_service import HttpService, Reply, Request, as_json
 
 NOW = datetime(2026, 7, 2, 10, 0, tzinfo=UTC)

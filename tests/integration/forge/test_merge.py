@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest, RequestState
@@ -17,6 +16,7 @@ from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, GitRemote, NewCommit, Person, RefUpdate
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
+from tests.support.clock import FixedClock
 from tests.support.git_fixture import ALICE, bare, branch, commit, environment, hook, opened, run, ssh_key
 
 MAIN = "refs/heads/main"

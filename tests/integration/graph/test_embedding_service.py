@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.forge.client import Service, WebClient
 from gitops.graph.search.embedding import ServiceEmbedder
+from tests.support.clock import FixedClock
 from tests.support.http_service import HttpService, Reply, Request, as_json
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))

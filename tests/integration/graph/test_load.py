@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
@@ -19,6 +18,7 @@ from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
 from gitops.graph.local_root import LocalRoot
 from gitops.graph.staged import WriteContext
 from gitops.graph.write import records
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))

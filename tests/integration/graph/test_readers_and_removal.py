@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.graph.engine import LanceEngine
@@ -19,6 +18,7 @@ from gitops.graph.history.verify import verify_graph
 from gitops.graph.port import PreparedVersion
 from gitops.graph.show import read_rows as show_rows
 from gitops.graph.staged import WriteContext
+from tests.support.clock import FixedClock
 from tests.support.histories import History, person, read_rows
 from tests.support.s3 import S3Place
 

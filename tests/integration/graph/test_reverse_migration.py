@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
@@ -17,6 +16,7 @@ from gitops.graph.staged import WriteContext
 from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.schema.steps import Reversibility
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.graph.engine import LanceEngine
@@ -23,6 +22,7 @@ from gitops.graph.port import Existence
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.storage.s3 import S3Store
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.prefork import PROGRAM, start
 from tests.support.s3 import S3Place
@@ -129,7 +129,7 @@ def test_a_torn_head_manifest_does_not_open(engine: LanceEngine, tmp_path: Path)
 _LIGHT = """
 import sys
 from datetime import UTC, datetime
-from gitops.core.clock import FixedClock
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from gitops.graph.engine import LanceEngine
 engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())

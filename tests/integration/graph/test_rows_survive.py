@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.snapshot import open_snapshot
 from gitops.graph.staged import WriteContext
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))

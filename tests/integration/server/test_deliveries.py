@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from gitops.cli.served import webhook_format
-from gitops.core.clock import FixedClock
 from gitops.core.redact import Redactor, Secret
 from gitops.server.deliveries import DeliveryReceiver, HttpAnswer, repository_key
 from gitops.server.documents import read_event
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
+from tests.support.clock import FixedClock
 from tests.support.serving import REPOSITORY, SECRET, moved, pushed, signed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent, HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account
 from gitops.server.documents import read_event
 from gitops.server.queue import EnqueueResult, EventQueue, EventState
 from gitops.wiring.system import SystemClock
+from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.pages import ROOT
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gitops.core.clock import FixedClock
 from gitops.core.diagnostics import Severity
 from gitops.core.redact import Secret
 from gitops.forge.client import WebClient, forge_service
@@ -23,6 +22,7 @@ from gitops.forge.port import (
     ReviewState,
 )
 from gitops.git.port import NewCommit, Person
+from tests.support.clock import FixedClock
 from tests.support.forge_world import MAIN
 from tests.support.github import landing
 from tests.support.github.forms import FULL_NAME

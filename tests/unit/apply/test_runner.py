@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gitops.apply.runner import RunEvent, run_graph
-from gitops.core.clock import FixedClock
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.plan.schedule import SkipReason
+from tests.support.clock import FixedClock
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

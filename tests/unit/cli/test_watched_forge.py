@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from gitops.cli.served import WatchedForge
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.git.port import Person
+from tests.support.clock import FixedClock
 from tests.support.memory_forge import MemoryForge
 
 LATER = RemoteError("forge_unavailable", "busy", retryable=True)

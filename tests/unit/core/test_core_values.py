@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.canonical import canonical, canonical_digest, compact, digest, document
-from gitops.core.clock import FixedClock, encode_ulid, is_ulid, parse_timestamp, timestamp
+from gitops.core.clock import encode_ulid, is_ulid, parse_timestamp, timestamp
 from gitops.core.codes import REGISTRY, Severity, _read
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret, resolve
+from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
 EARLY, LATE = datetime(1990, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - hypothesis wants bounds without a zone

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gitops.core.clock import FixedClock
 from gitops.forge.gitea.forge import GiteaDialect
 from gitops.forge.github.requests import GitHubDialect
 from gitops.forge.gitlab.requests import GitLabDialect
@@ -15,6 +14,7 @@ from gitops.forge.hosted import HostedForge
 from gitops.forge.json_object import answer_object
 from gitops.forge.port import Account, Comment
 from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.clock import FixedClock
 from tests.support.github_canned import Unjudged
 
 BOT = Account("9", "bot", bot=True)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.core.clock import FixedClock
 from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.bulk import input_columns, plan_bulk, publish_bulk, write_part
@@ -26,6 +25,7 @@ from gitops.graph.staged import WriteContext
 from gitops.graph.tables import raw_columns
 from gitops.graph.values import CellError, json_to_cell
 from gitops.language.schema import PropType, Scalar
+from tests.support.clock import FixedClock
 from tests.support.effort import cases
 from tests.support.ids import SequentialIds
 

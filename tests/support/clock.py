@@ -1,0 +1,24 @@
+"""A clock for tests: it shows what it is set to."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+
+class FixedClock:
+    """A clock that stands still, or moves by a fixed step with each reading."""
+
+    def __init__(self, start: datetime, step: timedelta = timedelta(0)) -> None:
+        """Begin at `start`; each reading moves on by `step`."""
+        self._now = start
+        self._step = step
+
+    def now(self) -> datetime:
+        """The current reading, then one step on."""
+        moment = self._now
+        self._now += self._step
+        return moment
+
+    def advance(self, by: timedelta) -> None:
+        """Move the hands."""
+        self._now += by
