@@ -28,6 +28,11 @@ os.environ["GITOPS_CACHE"] = "off"
 os.environ.pop("CI", None)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: a fifth of the time, a test waits for a disk or for another program."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark property tests as laws, of which a full run tries more cases, and the tests of `data/slow.txt` as slow."""
     lines = (Path(__file__).parent / "data" / "slow.txt").read_text(encoding="utf-8").splitlines()
