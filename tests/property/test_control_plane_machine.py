@@ -162,7 +162,8 @@ class ControlPlane(RuleBasedStateMachine):
             empty = self.held.plans_nothing()
             outcome = self.held.apply(count)
             assert outcome is not None
-            if not outcome.state_written:
+            # A create that fails again writes nothing; the recovery of the next run may still record what it finds.
+            if outcome.ok and not outcome.state_written:
                 break
             if empty:
                 before = self.held.look()
