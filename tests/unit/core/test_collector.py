@@ -1,0 +1,34 @@
+"""The collector pauses for a block, and is left as it was found."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from gitops.core.collector import paused_collector
+
+
+def test_it_pauses_until_the_outer_block_ends() -> None:
+    assert gc.isenabled()
+    with paused_collector():
+        with paused_collector():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_an_error_starts_it_again() -> None:
+    with pytest.raises(KeyError), paused_collector():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_where_it_was_off_it_stays_off() -> None:
+    gc.disable()
+    try:
+        with paused_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
