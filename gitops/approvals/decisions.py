@@ -4,7 +4,8 @@
 
 1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head it names, no file
    changed, and a message that holds the decision.
-2. It is signed, and the signature is good over the raw commit in the namespace `git`.
+2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the decision itself in
+   the namespace `gitops-approval`, unless it was written by the first release.
 3. The key is trusted at this ledger position.
 4. The signer may decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes what it
    attested for a forge. Countersign: an approver who is, under no name or account, the person who acted alone.
@@ -22,8 +23,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from gitops.approvals.verify import own_signature_problem
 from gitops.model.address import Address
 from gitops.model.approval import (
+    DECISION_VERSION,
     ApprovalEvidence,
     ClusterTarget,
     Decision,
@@ -82,6 +85,8 @@ def verify_decision(
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
         return refused(signature.problem or "the signature does not match the commit")
+    if decision.version >= DECISION_VERSION and (wrong := own_signature_problem(signature, evidence.own_signature)):
+        return refused(wrong)
     principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
         return refused(f"its {signature.key_type} key is not trusted at this position")

@@ -4,10 +4,13 @@ An approval (`approvals/<approval_id>.json`) permits exactly one change. A state
 (`gitops.documents.codec`); a decision's commit changes no file.
 
 Version 1 of a statement is an approver's own signature. Version 2 says how else the approval was given: the bot attests a
-review on a forge, or it is an emergency. Each statement has one version, so that old ones keep their bytes.
+review on a forge, or it is an emergency. Version 3 has all of this, and a signature of its own in the message. The first release
+wrote the versions before; they are read, so that old ledgers can be verified.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from gitops.core.codes import Code
 from gitops.documents.codec import Document, SignedMessage
@@ -111,51 +114,55 @@ _GRANT: Form[ForgeGrant] = record(
 
 
 def _check_via(statement: ApprovalStatement) -> None:
-    """Version 2 is for approvals with a grant, and for emergencies."""
-    belongs = {Via.FORGE: (True, False), Via.BREAK_GLASS: (False, True)}.get(statement.via)
+    """A review needs a grant, an emergency its reason, and version 2 one of them."""
+    belongs = {Via.FORGE: (True, False), Via.BREAK_GLASS: (False, True), Via.SIGNATURE: (False, False)}[statement.via]
     if (statement.grant is not None, statement.emergency is not None) != belongs:
         raise MalformedError(f"an approval via {statement.via} does not have this form", "via")
+    if statement.version == 2 and statement.via is Via.SIGNATURE:  # noqa: PLR2004 - the version of the other ways
+        raise MalformedError("an approval via signature has version 1 or 3", "via")
 
+
+_STATEMENT_2: Members = {**_STATEMENT, "via": enum(Via), "grant": nullable(_GRANT), "emergency": nullable(LINE)}
 
 STATEMENT = Document(
     versions={
-        1: record(ApprovalStatement, _STATEMENT),
-        2: record(
-            ApprovalStatement,
-            {**_STATEMENT, "via": enum(Via), "grant": nullable(_GRANT), "emergency": nullable(LINE)},
-            check=_check_via,
-        ),
+        1: record(partial(ApprovalStatement, version=1), _STATEMENT),
+        2: record(partial(ApprovalStatement, version=2), _STATEMENT_2, check=_check_via),
+        3: record(partial(ApprovalStatement, version=3), _STATEMENT_2, check=_check_via),
     },
-    version_of=lambda statement: 1 if statement.via is Via.SIGNATURE else 2,
+    version_of=lambda statement: statement.version,
     code=Code.APPROVAL_MALFORMED,
     limit=_MESSAGE_LIMIT,
 )
-STATEMENT_MESSAGE = SignedMessage(STATEMENT, lambda statement: f"approve({statement.target.cluster}): ")
+STATEMENT_MESSAGE = SignedMessage(STATEMENT, lambda statement: f"approve({statement.target.cluster}): ", signed_from=3)
 
 # -- the message of a revocation or a countersignature -----------------------------------------------------------------
 
+_DECISION: Members = {
+    "kind": enum(DecisionKind),
+    "decision_id": ULID,
+    "target": TARGET,
+    "approval_id": ULID,
+    "subject": OBJECT_ID,
+    "reason": LINE,
+    "ledger_head": OBJECT_ID,
+    "created_at": TIME,
+    "nonce": LINE,
+}
+
 DECISION = Document(
     versions={
-        1: record(
-            Decision,
-            {
-                "kind": enum(DecisionKind),
-                "decision_id": ULID,
-                "target": TARGET,
-                "approval_id": ULID,
-                "subject": OBJECT_ID,
-                "reason": LINE,
-                "ledger_head": OBJECT_ID,
-                "created_at": TIME,
-                "nonce": LINE,
-            },
-        )
+        1: record(partial(Decision, version=1), _DECISION),
+        2: record(partial(Decision, version=2), _DECISION),
     },
+    version_of=lambda decision: decision.version,
     code=Code.DECISION_MALFORMED,
     limit=_MESSAGE_LIMIT,
 )
 DECISION_MESSAGE = SignedMessage(
-    DECISION, lambda decision: f"{decision.kind}({decision.target.cluster}): approval {decision.approval_id}"
+    DECISION,
+    lambda decision: f"{decision.kind}({decision.target.cluster}): approval {decision.approval_id}",
+    signed_from=2,
 )
 
 read_approval = APPROVAL.read

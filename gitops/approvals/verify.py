@@ -4,7 +4,9 @@
 
 1. The commit has the form of an approval: one parent, which is an entry of this ledger and the head it names, exactly one
    added document, and a message that repeats the content of the document.
-2. It is signed, and the signature is good over the raw commit in the namespace `git`.
+2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the statement itself in
+   the namespace `gitops-approval`, so that no other signature of the approver makes an approval. Only statements of the first
+   release, in entries of the first release, need none.
 3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
    by a ledger signer instead, and the document names the principal that owns the account.
 4. The principal may approve, and is not, under any name or account, an author or pusher of the change. Attestations count only
@@ -27,9 +29,18 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Kind
-from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, Via
+from gitops.model.approval import (
+    APPROVAL_NAMESPACE,
+    STATEMENT_VERSION,
+    Approval,
+    ApprovalEvidence,
+    ApprovalStatement,
+    ClusterTarget,
+    CommitSignature,
+    Via,
+)
 from gitops.model.change import Action, Change
-from gitops.model.ledger import UNKNOWN_AUTHOR
+from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR
 from gitops.model.trust import TrustRoot
 
 REFUSALS = frozenset(
@@ -93,8 +104,8 @@ def covers_change(approval: Approval, change: Change, config_digest: str) -> boo
 class ApprovalNeed:
     """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
 
-    `at` is the time at that position; `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked
-    ones; `authors` are the authors of the change.
+    `version` is that of the entry which uses the approval. `at` is the time at that position; `consumed` are the ids of
+    consumed approvals, `revoked` the ids and approvers of revoked ones; `authors` are the authors of the change.
     """
 
     target: ClusterTarget
@@ -106,6 +117,7 @@ class ApprovalNeed:
     consumed: frozenset[str] = frozenset()
     authors: frozenset[str] = frozenset()
     revoked: frozenset[tuple[str, str]] = frozenset()
+    version: int = ENTRY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +191,22 @@ def _signature(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
     if not signature.good or signature.namespace != "git":
         return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
-    return None
+    if case.need.version < ENTRY_VERSION:
+        return None
+    if case.statement.version < STATEMENT_VERSION:
+        return (
+            Code.APPROVAL_STALE,
+            "it was given with an earlier release, which did not record what it covers; approve again",
+        )
+    problem = own_signature_problem(signature, case.evidence.own_signature)
+    return (Code.APPROVAL_SIGNATURE_INVALID, problem) if problem else None
+
+
+def own_signature_problem(commit: CommitSignature, own: CommitSignature | None) -> str:
+    """Why the signature of a statement or decision does not count beside that of its commit; empty if it does."""
+    if own is None or not own.good or own.namespace != APPROVAL_NAMESPACE:
+        return f"its statement is not signed in the namespace {APPROVAL_NAMESPACE}"
+    return "" if own.key == commit.key else "its statement and its commit are signed with different keys"
 
 
 def _signer(case: _Case) -> _Refusal | None:

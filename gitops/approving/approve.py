@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approvals.verify import ApprovalNeed, change_digest, verify_approval
@@ -24,7 +25,7 @@ from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpd
 from gitops.ledger.evidence import read_evidence
 from gitops.ledger.layout import approval_key
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalStatement, ForgeGrant, Via
+from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApproveOutcome
 from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
@@ -216,5 +217,6 @@ def _write_commit(
     store, head = publisher.store, statement.ledger_head
     tree = store.write_files(store.commit(head).tree, {approval_key(approval.approval_id): write_approval(approval)})
     author = replace(publisher.author, time=int(workspace.clock.now().timestamp()))
-    message = statement_message(statement, f"{approval.operation} {approval.resource}")
+    sign = partial(store.sign, signing_key=publisher.signing_key, namespace=APPROVAL_NAMESPACE)
+    message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
     return store.write_commit(NewCommit(tree, (head,), author, message), signing_key=publisher.signing_key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gitops.approvals.decisions import (
     DecisionNeed,
@@ -27,7 +28,7 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.approval import ClusterTarget, Decision, DecisionKind
+from gitops.model.approval import APPROVAL_NAMESPACE, ClusterTarget, Decision, DecisionKind
 from gitops.model.ledger import LockInfo
 from gitops.model.outcome import DecisionOutcome
 from gitops.model.trust import TrustRoot
@@ -165,7 +166,8 @@ def _sign(context: DecisionContext, kind: DecisionKind, need: DecisionNeed, view
         nonce=context.ids.ulid(),
     )
     author = replace(publisher.author, time=int(need.at.timestamp()))
-    new = NewCommit(store.commit(view.head).tree, (view.head,), author, decision_message(decision))
+    sign = partial(store.sign, signing_key=publisher.signing_key, namespace=APPROVAL_NAMESPACE)
+    new = NewCommit(store.commit(view.head).tree, (view.head,), author, decision_message(decision, sign=sign))
     commit = store.write_commit(new, signing_key=publisher.signing_key)
     ref = _PREFIX[kind](context.target.cluster) + decision.decision_id
     evidence = read_decision_evidence(store, ref, commit, frozenset({view.head}))

@@ -122,6 +122,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
         at=_time(entry),
         consumed=position.consumed,
         authors=frozenset(entry.authors),
+        version=entry.version,
     )
     verification = verify_approval(evidence, need, before)
     approval, statement = evidence.approval, evidence.statement

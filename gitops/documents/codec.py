@@ -32,6 +32,9 @@ from gitops.documents.json_bytes import MAX_BYTES, MalformedError, encode, parse
 
 T = TypeVar("T")
 
+_UNSIGNED_LINES = 3
+_ARMOR = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document(Generic[T]):
@@ -102,47 +105,65 @@ class SignedMessage(Generic[T]):
         approve(<cluster>): <summary>
                                                     (one empty line)
         {"approval_id":"…", …}                      (canonical JSON on one line)
+                                                    (one empty line)
+        -----BEGIN SSH SIGNATURE-----               (over the line of JSON, in a namespace of its own)
 
-    `subject` gives the text with which the message of a value begins. There is exactly one message per document and summary, and
-    reading accepts no other spelling of it: a message that two readers could understand differently is refused.
+    `subject` gives the text with which the message of a value begins. There is exactly one message per document, summary and
+    signature, and reading accepts no other spelling of it: a message that two readers could understand differently is refused.
+    Documents of a version before `signed_from` have no signature of their own: whoever signs such a commit, for whatever reason,
+    signs the document.
     """
 
     document: Document[T]
     subject: Callable[[T], str]
+    signed_from: int
 
     def read(self, message: str) -> T:
         """The value in a message.
 
-        Raises IntegrityError with the document's code for anything but what `write` gives. Does not check the signature,
+        Raises IntegrityError with the document's code for anything but what `write` gives. Does not check a signature,
         nor what the document states.
         """
-        lines = message.removesuffix("\n").split("\n")
-        if len(lines) != 3 or lines[1]:  # noqa: PLR2004 - subject, empty line, document
-            raise self._error("expected a subject, an empty line and one line of JSON")
-        try:
-            data = lines[2].encode()
-        except UnicodeEncodeError:
-            raise self._error("the message is not valid Unicode") from None
+        subject, data, armor = self._parts(message)
         value = self.document.read(data)
-        if canonical(self.document.form(value)) != data:
+        if canonical(form := self.document.form(value)) != data:
             raise self._error("the JSON is not in canonical form")
-        if not is_line(lines[0]) or not lines[0].startswith(self.subject(value)):
+        if not is_line(subject) or not subject.startswith(self.subject(value)):
             raise self._error("the subject does not belong to the JSON below it")
+        if (armor != "") != (form[self.document.version_name] >= self.signed_from):
+            raise self._error("a document of this version " + ("has no signature" if armor else "needs a signature"))
         return value
 
-    def write(self, value: T, summary: str = "") -> str:
+    def signature(self, message: str) -> tuple[bytes, str]:
+        """The bytes that a message's own signature covers, and its armor, empty for a document of an early version."""
+        _, data, armor = self._parts(message)
+        return data, armor
+
+    def write(self, value: T, summary: str = "", *, sign: Callable[[bytes], str] | None = None) -> str:
         """The message of a value; `summary` ends the subject, is for people and decides nothing.
 
+        `sign` gives the armored signature of the bytes that it gets; without one, only documents of early versions are written.
         Raises IntegrityError with the document's code when the message would not read back as an equal value.
         """
         try:
-            data = canonical(self.document.form(value)).decode()
+            data = canonical(self.document.form(value))
         except UnicodeEncodeError:
             raise self._error("a value is not valid Unicode") from None
-        message = f"{self.subject(value)}{summary}\n\n{data}\n"
+        armor = "" if sign is None else f"\n{sign(data).strip()}\n"
+        message = f"{self.subject(value)}{summary}\n\n{data.decode()}\n{armor}"
         if self.read(message) != value:
             raise self._error("the document would not read back as the same value")
         return message
+
+    def _parts(self, message: str) -> tuple[str, bytes, str]:
+        lines = message.removesuffix("\n").split("\n")
+        signed = len(lines) > _UNSIGNED_LINES and not lines[3] and lines[4] == _ARMOR[0] and lines[-1] == _ARMOR[1]
+        if len(lines) < _UNSIGNED_LINES or lines[1] or (len(lines) != _UNSIGNED_LINES and not signed):
+            raise self._error("expected a subject, an empty line, one line of JSON, and perhaps a signature")
+        try:
+            return lines[0], lines[2].encode(), "\n".join(lines[4:])
+        except UnicodeEncodeError:
+            raise self._error("the message is not valid Unicode") from None
 
     def _error(self, detail: str) -> IntegrityError:
         return IntegrityError(self.document.code, detail)

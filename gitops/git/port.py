@@ -149,6 +149,10 @@ class GitStore(GitReader, Protocol):
         """
         ...
 
+    def sign(self, payload: bytes, *, signing_key: str, namespace: str) -> str:
+        """The armored signature of `payload` by the SSH key at path `signing_key`. Raises GitopsError `signing_failed`."""
+        ...
+
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs of this repository or none. Raises ConflictError `git_ref_conflict`."""
         ...

@@ -298,6 +298,10 @@ class Repository:
             raw = with_signature(raw, sign(raw, signing_key, environ=self._environ))
         return self._write("commit", raw)
 
+    def sign(self, payload: bytes, *, signing_key: str, namespace: str) -> str:
+        """The armored signature of `payload`, made by ssh-keygen. Raises GitopsError `signing_failed`."""
+        return sign(payload, signing_key, namespace=namespace, environ=self._environ)
+
     def update_refs(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs or none, in one transaction. Symbolic refs are replaced, not followed; no hook runs.
 

@@ -4,9 +4,9 @@
 each status; the values of the three record maps have any content. Maps are written by code point, so that two documents of
 one state are the same bytes and their differences read well.
 
-`entry.json` is one ledger entry. Version 1 knows only approvals that people signed. An entry that uses another, opens a
-debt or settles one is of version 2; every other entry stays version 1, so that old ones keep their bytes. Every text is one
-plain line, every digest and id is checked for its form, and the writer reads back what it wrote before anyone signs it.
+`entry.json` is one ledger entry. This release writes version 3. Version 1 knows only approvals that people signed; version 2 is
+for entries that use another, open a debt or settle one. Every text is one plain line, every digest and id is checked for its
+form, and the writer reads back what it wrote before anyone signs it.
 
 `recoveries/<operation_id>.json` is an intent: an operation on a graph root that has begun.
 
@@ -16,6 +16,7 @@ plain line, every digest and id is checked for its form, and the writer reads ba
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -172,11 +173,12 @@ _ENTRY_2: Members = {
         )
     ),
 }
+_ENTRY_3: Members = {**_ENTRY_2}
 
 
-def _entry_version(entry: LedgerEntry) -> int:
-    later = entry.debts or entry.settled or any(use.via is not Via.SIGNATURE for use in entry.approvals)
-    return 2 if later else 1
+def _is_entry_2(entry: LedgerEntry) -> bool:
+    """Whether an entry has something that version 1 does not hold."""
+    return bool(entry.debts or entry.settled or any(use.via is not Via.SIGNATURE for use in entry.approvals))
 
 
 def _check_previous(entry: LedgerEntry) -> None:
@@ -185,17 +187,18 @@ def _check_previous(entry: LedgerEntry) -> None:
 
 
 def _check_entry_2(entry: LedgerEntry) -> None:
-    if _entry_version(entry) == 1:
+    if not _is_entry_2(entry):
         raise MalformedError("the entry has version 2, but nothing that version 1 could not hold")
     _check_previous(entry)
 
 
 ENTRY = Document(
     versions={
-        1: record(LedgerEntry, _ENTRY, check=_check_previous),
-        2: record(LedgerEntry, _ENTRY_2, check=_check_entry_2),
+        1: record(partial(LedgerEntry, version=1), _ENTRY, check=_check_previous),
+        2: record(partial(LedgerEntry, version=2), _ENTRY_2, check=_check_entry_2),
+        3: record(partial(LedgerEntry, version=3), _ENTRY_3, check=_check_previous),
     },
-    version_of=_entry_version,
+    version_of=lambda entry: entry.version,
     code=Code.LEDGER_ENTRY_INVALID,
     read_back=True,
 )

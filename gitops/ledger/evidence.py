@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from gitops.approvals.documents import read_approval, read_decision, read_statement
+from gitops.approvals.documents import (
+    DECISION_MESSAGE,
+    STATEMENT_MESSAGE,
+    read_approval,
+    read_decision,
+    read_statement,
+)
 from gitops.core.errors import GitopsError
+from gitops.documents.codec import SignedMessage
 from gitops.git.port import GitReader
+from gitops.git.signatures import verify_detached
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
-from gitops.model.approval import ApprovalEvidence, ApprovalStatement, CommitSignature, DecisionEvidence
+from gitops.model.approval import (
+    APPROVAL_NAMESPACE,
+    ApprovalEvidence,
+    ApprovalStatement,
+    CommitSignature,
+    DecisionEvidence,
+)
 
 __all__ = ["announced_evidence", "read_decision_evidence", "read_evidence"]
 
@@ -54,6 +68,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
         on_chain=parent in chain,
         problem=misread or unread or more,
         reviewed_tree=None if statement is None else _reviewed_tree(store, statement),
+        own_signature=None if statement is None else _own_signature(STATEMENT_MESSAGE, commit.message),
     )
 
 
@@ -110,7 +125,14 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
         signature=signature,
         on_chain=parent in chain,
         problem=problem,
+        own_signature=None if decision is None else _own_signature(DECISION_MESSAGE, commit.message),
     )
+
+
+def _own_signature(form: SignedMessage[Any], message: str) -> CommitSignature | None:
+    """What the signature inside a readable message says; None for a message of a version that has none."""
+    covered, armor = form.signature(message)
+    return verify_detached(covered, armor, APPROVAL_NAMESPACE) if armor else None
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:

@@ -12,6 +12,13 @@ from enum import StrEnum
 from gitops.model.address import Address
 from gitops.model.change import Action
 
+STATEMENT_VERSION = 3
+"""The version of the statements that this release writes."""
+DECISION_VERSION = 2
+"""The version of the decisions that this release writes."""
+APPROVAL_NAMESPACE = "gitops-approval"
+"""The namespace in which statements and decisions are signed, besides their commits: no other program signs in it by accident."""
+
 
 class Via(StrEnum):
     """How an approval was given.
@@ -95,7 +102,8 @@ class ApprovalStatement:
     `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
     `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
     `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent. `via` says how it was given:
-    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone.
+    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone. `version` is that of
+    its document: statements before version 3 were written by the first release, and lack what later ones have.
     """
 
     approval_id: str
@@ -111,6 +119,7 @@ class ApprovalStatement:
     via: Via = Via.SIGNATURE
     grant: ForgeGrant | None = None
     emergency: str | None = None
+    version: int = STATEMENT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,8 @@ class ApprovalEvidence:
 
     `on_chain` says that the parent is an entry of this ledger. `moved` are the files that differ between the approved
     cluster folder and the one at hand, where both are known. `reviewed_tree` is the cluster folder of the commit that was
-    reviewed on a forge, None where there was none or the repository does not have the commit.
+    reviewed on a forge, None where there was none or the repository does not have the commit. `own_signature` is the one over the
+    statement itself, None for statements of a version that has none.
     """
 
     commit: str
@@ -150,6 +160,7 @@ class ApprovalEvidence:
     moved: tuple[str, ...] = ()
     problem: str = ""
     reviewed_tree: str | None = None
+    own_signature: CommitSignature | None = None
 
 
 class DecisionKind(StrEnum):
@@ -177,11 +188,15 @@ class Decision:
     ledger_head: str
     created_at: str
     nonce: str
+    version: int = DECISION_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionEvidence:
-    """One decision commit as found. `on_chain` says that the parent is an entry of this ledger."""
+    """One decision commit as found. `on_chain` says that the parent is an entry of this ledger.
+
+    `own_signature` is the one over the decision itself, None for decisions of a version that has none.
+    """
 
     commit: str
     ref: str
@@ -190,3 +205,4 @@ class DecisionEvidence:
     signature: CommitSignature
     on_chain: bool = False
     problem: str = ""
+    own_signature: CommitSignature | None = None

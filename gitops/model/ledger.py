@@ -85,6 +85,9 @@ class DebtSettlement:
     principal: str
 
 
+ENTRY_VERSION = 3
+"""The version of the entries that this release writes."""
+
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""
 
@@ -97,7 +100,8 @@ class LedgerEntry:
     the commit's first parent. `authors` are the authors of what is applied, who may not approve it. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
-    entry, `settled` are closed by it.
+    entry, `settled` are closed by it. `version` is that of its document, and says by which rules it is verified: what entries
+    before version 3 lack is unknown.
     """
 
     number: int
@@ -120,6 +124,7 @@ class LedgerEntry:
     recovered: tuple[str, ...] = field(default=())
     debts: tuple[Debt, ...] = ()
     settled: tuple[DebtSettlement, ...] = ()
+    version: int = ENTRY_VERSION
 
     @property
     def carried(self) -> tuple[str, ...]:

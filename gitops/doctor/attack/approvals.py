@@ -75,7 +75,7 @@ def _forged(
         approval, drafted = copy.draft_approval(first)
         other = {of_another: "other"} if of_another else {}
         edited = replace(drafted, target=replace(drafted.target, **other), **statement)
-        commit = copy.approval_commit(replace(approval, approved_by=approver or first), edited)
+        commit = copy.approval_commit(signer or first, replace(approval, approved_by=approver or first), edited)
         copy.put_approval(copy.write_commit(commit, copy.rules.key(signer or first)))
         return copy.expect_no_effect()
 
@@ -94,7 +94,7 @@ def _own_work(copy: ClusterCopy) -> str:
 def _backdated(copy: ClusterCopy) -> str:
     copy.approve_except_first()
     first = copy.rules.first_approver
-    commit = copy.approval_commit(*copy.draft_approval(first), Person("first", first, _BACKDATED_TO))
+    commit = copy.approval_commit(EXPIRED, *copy.draft_approval(first), Person("first", first, _BACKDATED_TO))
     copy.put_approval(copy.write_commit(commit, copy.rules.key(EXPIRED)))
     return copy.expect_no_effect()
 
@@ -131,7 +131,7 @@ def _listed(line: str) -> Callable[[ClusterCopy], str]:
         added = line.format(first=first, key=public(first), stranger=STRANGER, other_key=public(STRANGER)) + "\n"
         commit = copy.commit(STRANGER, {path: copy.rules.files[path] + added.encode()})
         refused = copy.expect_push_refused(copy.target, commit)
-        approval = copy.approval_commit(*copy.draft_approval(first))
+        approval = copy.approval_commit(STRANGER, *copy.draft_approval(first))
         copy.approve_except_first()
         copy.move_ref(copy.target, commit)
         copy.put_approval(copy.write_commit(approval, copy.rules.key(STRANGER)))
@@ -157,7 +157,7 @@ def _own_rules(copy: ClusterCopy) -> str:
     folder = copy.store().subtree(copy.store().commit(copy.head(copy.target)).tree, copy.rule.path)
     statement = replace(statement, cluster_tree=folder or statement.cluster_tree)
     own = replace(approval, approved_by=STRANGER)
-    copy.put_approval(copy.write_commit(copy.approval_commit(own, statement), copy.rules.key(STRANGER)))
+    copy.put_approval(copy.write_commit(copy.approval_commit(STRANGER, own, statement), copy.rules.key(STRANGER)))
     return copy.expect_no_effect()
 
 
@@ -178,11 +178,12 @@ def _edited(copy: ClusterCopy) -> str:
 def _two_headers(copy: ClusterCopy) -> str:
     """A commit with two trees, which two readers understand differently; its signature covers both."""
     copy.approve_except_first()
-    commit = copy.approval_commit(*copy.draft_approval(copy.rules.first_approver))
-    first, rest = format_commit(commit).split(b"\n", 1)
+    first = copy.rules.first_approver
+    commit = copy.approval_commit(first, *copy.draft_approval(first))
+    tree, rest = format_commit(commit).split(b"\n", 1)
     other = copy.store().commit(copy.head(copy.target)).tree.encode()
-    raw = b"\n".join((first, b"tree " + other, rest))
-    signed = with_signature(raw, sign(raw, copy.rules.key(copy.rules.first_approver)))
+    raw = b"\n".join((tree, b"tree " + other, rest))
+    signed = with_signature(raw, sign(raw, copy.rules.key(first)))
     copy.put_approval(copy.write_object("commit", signed))
     return copy.expect_no_effect()
 
@@ -190,9 +191,10 @@ def _two_headers(copy: ClusterCopy) -> str:
 def _replaced(copy: ClusterCopy) -> str:
     """With `refs/replace`, git itself shows a signed commit in place of an unsigned one."""
     copy.approve_except_first()
-    commit = copy.approval_commit(*copy.draft_approval(copy.rules.first_approver))
+    first = copy.rules.first_approver
+    commit = copy.approval_commit(first, *copy.draft_approval(first))
     unsigned = copy.write_commit(commit, None)
-    copy.move_ref(f"refs/replace/{unsigned}", copy.write_commit(commit, copy.rules.key(copy.rules.first_approver)))
+    copy.move_ref(f"refs/replace/{unsigned}", copy.write_commit(commit, copy.rules.key(first)))
     copy.put_approval(unsigned)
     return copy.expect_no_effect()
 

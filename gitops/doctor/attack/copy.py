@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from gitops.apply.apply import apply
@@ -33,7 +34,7 @@ from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import graph_address
-from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome
 from gitops.wiring.project import LocalProject, has_server_hook, open_commit_tree
@@ -208,13 +209,14 @@ class ClusterCopy:
         return found.approval, found.statement
 
     def approval_commit(
-        self, approval: Approval, statement: ApprovalStatement, committer: Person | None = None
+        self, signer: str, approval: Approval, statement: ApprovalStatement, committer: Person | None = None
     ) -> NewCommit:
-        """The unwritten commit of an arbitrary approval, with any committer and time."""
+        """The unwritten commit of an arbitrary approval whose statement `signer` signs, with any committer and time."""
         store, head = self.store(), statement.ledger_head
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
         tree = store.write_files(store.commit(head).tree, files)
-        message = statement_message(statement, f"{approval.operation} {approval.resource}")
+        sign = partial(store.sign, signing_key=self.rules.key(signer), namespace=APPROVAL_NAMESPACE)
+        message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return NewCommit(tree, (head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
 
     def write_commit(self, commit: NewCommit, key: str | None) -> str:
