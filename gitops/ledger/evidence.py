@@ -15,7 +15,7 @@ from gitops.approvals.documents import (
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import SignedMessage
 from gitops.git.port import GitReader
-from gitops.git.signatures import verify_detached
+from gitops.git.sshsig import verify_detached
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
