@@ -134,6 +134,10 @@ class GitReader(Protocol):
         """Check the signature of a commit over its raw bytes; duplicate headers make it bad."""
         ...
 
+    def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
+        """Check a detached armored signature of `payload`; one of another namespace is bad."""
+        ...
+
 
 class GitStore(GitReader, Protocol):
     """The write half: objects only; nothing becomes visible before a ref moves."""

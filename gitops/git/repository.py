@@ -28,7 +28,7 @@ from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.loose import PRIORITY, LooseObjectGuard, object_folders
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
-from gitops.git.signatures import sign, verify_commit
+from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.trees import TreeLevels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
 
@@ -277,6 +277,10 @@ class Repository:
             raise GitopsError(
                 Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge"
             )
+
+    def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
+        """Check a detached armored signature of `payload`; one of another namespace is bad."""
+        return verify_detached(payload, armor, namespace)
 
     # Writing
 

@@ -15,7 +15,6 @@ from gitops.approvals.documents import (
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import SignedMessage
 from gitops.git.port import GitReader
-from gitops.git.sshsig import verify_detached
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
@@ -68,7 +67,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
         on_chain=parent in chain,
         problem=misread or unread or more,
         reviewed_tree=None if statement is None else _reviewed_tree(store, statement),
-        own_signature=None if statement is None else _own_signature(STATEMENT_MESSAGE, commit.message),
+        own_signature=None if statement is None else _own_signature(store, STATEMENT_MESSAGE, commit.message),
     )
 
 
@@ -125,14 +124,14 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
         signature=signature,
         on_chain=parent in chain,
         problem=problem,
-        own_signature=None if decision is None else _own_signature(DECISION_MESSAGE, commit.message),
+        own_signature=None if decision is None else _own_signature(store, DECISION_MESSAGE, commit.message),
     )
 
 
-def _own_signature(form: SignedMessage[Any], message: str) -> CommitSignature | None:
+def _own_signature(store: GitReader, form: SignedMessage[Any], message: str) -> CommitSignature | None:
     """What the signature inside a readable message says; None for a message of a version that has none."""
     covered, armor = form.signature(message)
-    return verify_detached(covered, armor, APPROVAL_NAMESPACE) if armor else None
+    return store.verify(covered, armor, APPROVAL_NAMESPACE) if armor else None
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, str]:
