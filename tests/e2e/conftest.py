@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import prefork
+from tests.support.hosts import HostKind, Hosts
 from tests.support.loop import CONFIG, DELETE_LEGACY, Loop, LoopServer
 
 
@@ -25,6 +26,13 @@ def _journey(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with prefork.started_programs():
         yield
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Real servers of git, one set for each worker process."""
+    with Hosts(tmp_path_factory.mktemp("hosts") / "hosts") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +92,12 @@ def web(loop: Loop) -> Iterator[Loop]:
     with LoopServer(loop) as server:
         loop.http = server
         yield loop
+
+
+@pytest.fixture(params=list(HostKind))
+def hosted(request: pytest.FixtureRequest, loop: Loop, hosts: Hosts) -> Loop:
+    """The same as `loop`, over each kind of real host."""
+    return loop.published(hosts, request.param)
 
 
 @pytest.fixture(scope="session")

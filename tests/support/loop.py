@@ -39,6 +39,7 @@ from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
+from tests.support.hosts import Host, HostKind, Hosts
 from tests.support.prefork import PROGRAM, start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,17 +102,18 @@ class Done:
 
 @dataclass
 class Loop:
-    """See the module. `http` serves the same repository to those who are given it."""
+    """See the module. `http`, or a real `host`, serves the same repository to those who are given it."""
 
     folder: Path
     http: GitServer | None = None
+    host: Host | None = None
     _known: dict[str, Repository] = field(default_factory=dict)
 
     # -- making ----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def build(cls, folder: Path, config: str = CONFIG) -> Loop:
-        """A server with the cluster applied, its hooks installed."""
+    def empty(cls, folder: Path) -> Loop:
+        """People with keys, and a bare repository that the operator has configured, without hooks."""
         start()
         loop = cls(folder)
         for who in EVERYBODY:
@@ -123,6 +125,12 @@ class Loop:
         loop.program("bot", "git", "init", "-q", "--bare", "-b", "main", str(loop.server), at=folder)
         settings = loop.server / "config"
         settings.write_text(settings.read_text() + loop.server_config())
+        return loop
+
+    @classmethod
+    def build(cls, folder: Path, config: str = CONFIG) -> Loop:
+        """A server with the cluster applied, its hooks installed."""
+        loop = cls.empty(folder)
         files = {**FILES, "gitops.yaml": config.encode(), SIGNERS: loop.signers(*TRUSTED)}
         first = loop.commit("alice", files, message="Start\n")
         loop.move(MAIN, first)
@@ -145,6 +153,11 @@ class Loop:
         for who in EVERYBODY:
             text = f"[user]\n\tname = {who}\n\temail = {email(who)}\n\tsigningKey = {self.key(who)}\n"
             (self.home(who) / ".gitconfig").write_text(text + "[init]\n\tdefaultBranch = main\n")
+
+    def published(self, hosts: Hosts, kind: HostKind, *, deletes: bool = True) -> Loop:
+        """The same loop, whose people reach the server over a real host; `deletes` as in `Hosts.publish`."""
+        self.host = hosts.publish(kind, self.server, {who: self.key(who) for who in EVERYBODY}, deletes=deletes)
+        return self
 
     def server_config(self) -> str:
         """What the operator sets in the served repository."""
@@ -194,6 +207,7 @@ class Loop:
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_TEMPLATE_DIR": "",  # no sample hooks
             "GIT_CONFIG_GLOBAL": str(self.home(who) / ".gitconfig"),
+            **({} if self.host is None else self.host.environment(who)),
         }
 
     def program(self, who: str, *command: str, at: Path | None = None, check: bool = True, stdin: bytes = b"") -> Done:
@@ -212,12 +226,14 @@ class Loop:
             raise AssertionError(f"{command} ended with {done.returncode}:\n{text}")
         return Done(done.returncode, text)
 
-    def gitops(self, who: str, *arguments: str, check: bool = True) -> Done:
+    def gitops(self, who: str, *arguments: str, at: Path | None = None, check: bool = True) -> Done:
         """Run this program as somebody, in their clone."""
-        return self.program(who, *PROGRAM, *arguments, check=check)
+        return self.program(who, *PROGRAM, *arguments, at=at, check=check)
 
     def url(self, who: str) -> str:
         """What a person has as `origin`."""
+        if self.host is not None:
+            return self.host.url(who)
         if self.http is None:
             return str(self.server)
         return self.http.url("server.git").replace("//", f"//{quote(email(who), safe='')}:{who}@", 1)
