@@ -110,7 +110,7 @@ class SignedMessage(Generic[T]):
 
     `subject` gives the text with which the message of a value begins. There is exactly one message per document, summary and
     signature, and reading accepts no other spelling of it: a message that two readers could understand differently is refused.
-    Documents of a version before `signed_from` have no signature of their own: whoever signs such a commit, for whatever reason,
+    Documents of a version before `signed_from` have no signature of their own: anyone who signs such a commit, for any reason,
     signs the document.
     """
 
