@@ -6,7 +6,6 @@ import contextlib
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, installed_hooks, stale_hooks
 from gitops.git.signatures import sign, verify_detached
 from gitops.wiring.project import LocalProject
+from gitops.wiring.system import own_command
 
 _LEAST_GIT = (2, 31)
 _OF_OTHERS = 0o077
@@ -74,7 +74,7 @@ def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
     problem = ""
     try:
         hooks = installed_hooks(repository.git_dir, kind)
-        stale = stale_hooks(repository.git_dir, kind, [sys.executable, "-m", "gitops"])
+        stale = stale_hooks(repository.git_dir, kind, own_command())
     except GitopsError as refused:
         problem = refused.detail
     fsck = (local.setting(f"{section}.fsckObjects") for section in ("receive", "transfer"))

@@ -3,8 +3,11 @@
 Rules that hold for every run:
 
 1. An argument vector, never a shell; the repository is named explicitly, never found from the working directory.
-2. Every inherited `GIT_*` variable is dropped: inside a server hook they point at the repository of the pusher. Only a
-   `Quarantine` that is passed in restores the three that let a hook see the objects of a push not yet accepted.
+2. Of the inherited variables only those of a list are passed on, so that no hook, helper or filter that git starts sees a
+   token, a signing key or the credentials of a bucket. `GITOPS_GIT_ENVIRONMENT` names more (a credential helper that reads
+   a token); only runs `as_user` heed it. `GIT_*` is dropped but for how the user logs in: inside a server hook they point at
+   the repository of the pusher. Only a `Quarantine` that is passed in restores the three that let a hook see the objects
+   of a push not yet accepted.
 3. Replacement refs, grafts, hooks, the system configuration and prompts are off; messages are in English, unlocalized.
 4. Output and time are bounded. On time-out the program gets SIGTERM first, so that git removes its lock files.
 
@@ -13,7 +16,7 @@ command, proxies and certificates that the user set up. All other runs do not re
 objects, signing, hooks) can change what they do. Hooks of a *remote* repository still run: git does not pass our
 settings to the receiving side.
 
-Sources: git(1) environment variables, githooks(5), git-config(1).
+Sources: git(1) environment variables, githooks(5), git-config(1), ssh(1), ssh-add(1), gpg-agent(1), curl(1).
 """
 
 from __future__ import annotations
@@ -35,8 +38,30 @@ _MAX_STDERR = 64 << 10
 _CHUNK = 64 << 10
 _GRACE_S = 5.0
 
+# What every program needs to start, to find its files and to write temporary ones.
+_PLAIN = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LD_LIBRARY_PATH",
+        "LOGNAME",
+        "PATH",
+        "TEMP",
+        "TMP",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+    }
+)
 # How the user authenticates, and where the user's configuration is: kept for runs as the user.
-_USER_VARIABLES = frozenset(
+_USER = frozenset(
     {
         "GIT_ASKPASS",
         "GIT_CONFIG_GLOBAL",
@@ -47,8 +72,41 @@ _USER_VARIABLES = frozenset(
         "GIT_SSL_CAPATH",
         "GIT_SSL_CERT",
         "GIT_SSL_KEY",
+        # Agents, their prompts, and where they find a terminal or a display.
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DISPLAY",
+        "GNUPGHOME",
+        "GPG_AGENT_INFO",
+        "GPG_TTY",
+        "SSH_AGENT_PID",
+        "SSH_ASKPASS",
+        "SSH_ASKPASS_REQUIRE",
+        "SSH_AUTH_SOCK",
+        "SSH_PKCS11_HELPER",
+        "SSH_SK_HELPER",
+        "SSH_SK_PROVIDER",
+        "TERM",
+        "WAYLAND_DISPLAY",
+        "XAUTHORITY",
+        # Kerberos, proxies and certificates.
+        "ALL_PROXY",
+        "CURL_CA_BUNDLE",
+        "HTTPS_PROXY",
+        "KRB5CCNAME",
+        "KRB5_CONFIG",
+        "NO_PROXY",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "all_proxy",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        # The hooks of a server that is a folder of this machine read them; they hold no secret.
+        "GITOPS_CACHE",
+        "GITOPS_CACHE_DIR",
     }
 )
+_MORE = "GITOPS_GIT_ENVIRONMENT"
 _ALWAYS = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
@@ -111,6 +169,15 @@ class Quarantine:
         }
 
 
+def child_environment(inherited: Mapping[str, str], *, as_user: bool) -> dict[str, str]:
+    """The variables of `inherited` that a program we start may see (rule 2)."""
+    kept = _PLAIN
+    if as_user:
+        more = inherited.get(_MORE, "").replace(",", " ").split()
+        kept = kept | _USER | {name for name in more if not name.startswith("GIT_")}
+    return {name: value for name, value in inherited.items() if name in kept}
+
+
 class GitProgram:
     """The git program on one repository."""
 
@@ -123,10 +190,7 @@ class GitProgram:
         as_user: bool = False,
     ) -> None:
         """`git_dir` is the `.git` folder or the bare repository; `environ` defaults to that of the process."""
-        inherited = os.environ if environ is None else environ
-        kept = _USER_VARIABLES if as_user else frozenset[str]()
-        env = {k: v for k, v in inherited.items() if not k.startswith("GIT_") or k in kept}
-        env.update(_ALWAYS)
+        env = child_environment(os.environ if environ is None else environ, as_user=as_user) | _ALWAYS
         if quarantine is not None:
             env.update(quarantine.variables())
         if not as_user:

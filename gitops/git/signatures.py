@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
-from gitops.git.command import run_program
+from gitops.git.command import child_environment, run_program
 from gitops.git.objects import read_commit
 from gitops.git.sshsig import ARMOR_BEGIN, verify_detached
 from gitops.model.approval import CommitSignature
@@ -62,7 +62,7 @@ def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mappi
     to be touched. The signature is checked before it is handed out. Raises GitopsError `signing_failed`.
     Source: git-config(1), user.signingKey.
     """
-    env = {**(os.environ if environ is None else environ), "LC_ALL": "C"}
+    env = {**child_environment(os.environ if environ is None else environ, as_user=True), "LC_ALL": "C"}
     with _key_file(key) as path:
         argv = ("ssh-keygen", "-Y", "sign", "-q", "-n", namespace, "-f", path)
         output = run_program(argv, env=env, stdin=payload, timeout_s=_SIGN_TIMEOUT_S)
@@ -128,7 +128,7 @@ def make_key(path: str, principal: str, *, environ: Mapping[str, str] | None = N
         return False
     if any(halves):
         raise GitopsError(Code.INIT_KEY_REFUSED, f"there is one half of a key at {path} already", path=path)
-    env = {**(os.environ if environ is None else environ), "LC_ALL": "C"}
+    env = {**child_environment(os.environ if environ is None else environ, as_user=True), "LC_ALL": "C"}
     output = run_program(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", path), env=env)
     if not output.ok:
         raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make {path}: {output.stderr.strip()}", path=path)

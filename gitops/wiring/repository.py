@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from gitops.git.port import GitReader
 from gitops.git.repository import Repository
 from gitops.git.signatures import make_key, read_public_key, sign, verify_detached
 from gitops.model.approval import CommitSignature
+from gitops.wiring.system import own_command
 
 __all__ = [
     "Checkout",
@@ -83,7 +83,7 @@ def install_hooks(folder: str, *, server: bool) -> tuple[str, tuple[str, ...]]:
     """Install the hooks of a clone, or of a server (`server`, and bare repositories). Returns the repository and their names."""
     repository = Repository.discover(folder)
     kind: hooks.HookKind = "server" if server or repository.work_tree is None else "client"
-    return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, [sys.executable, "-m", "gitops"])
+    return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
 
 
 def remove_hooks(folder: str) -> tuple[str, tuple[str, ...]]:

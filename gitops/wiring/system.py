@@ -1,8 +1,10 @@
-"""The real clock and the real random ids, which all rooms below get as arguments; and git settings without a repository."""
+"""The real clock and the real random ids, which all rooms below get as arguments; this program; settings without a repository."""
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
 import threading
 from datetime import UTC, datetime
 
@@ -11,18 +13,29 @@ from gitops.core.clock import encode_ulid
 _ENTROPY_BITS = 80
 
 
+def own_command() -> tuple[str, ...]:
+    """The argument vector that starts this program: isolated, so that no file of the working directory is imported.
+
+    Hooks run in the work tree. Without `-I` a branch that contains `gitops/__main__.py` or `argparse.py` would be executed at
+    `git commit`. Source: https://docs.python.org/3/using/cmdline.html#cmdoption-I
+    """
+    return (sys.executable, "-I", "-m", "gitops")
+
+
 def git_setting(key: str, folder: str) -> str | None:
     """The value of `key` as git reads it in `folder`, which may be outside any repository. None if it is not set."""
     # Imported here: commands that only read never need the operator.
     import shutil
     import subprocess
 
+    from gitops.git.command import child_environment
+
     git = shutil.which("git")
     if git is None:
         return None
-    answer = subprocess.run(
-        [git, "-C", folder, "config", "--get", "--", key], capture_output=True, text=True, check=False, timeout=30
-    )
+    argv = [git, "-C", folder, "config", "--get", "--", key]
+    env = child_environment(os.environ, as_user=True)
+    answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=30)
     return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from gitops.cli.main import main
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.wiring.system import own_command
 from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Done, Loop, email
 from tests.support.prefork import PROGRAM
 
@@ -30,7 +30,7 @@ def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
 @pytest.fixture
 def served(loop: Loop) -> Loop:
     """With hooks on the server that start the very program, as doctor wants them there."""
-    install_hooks(str(loop.server), "server", (sys.executable, "-m", "gitops"))
+    install_hooks(str(loop.server), "server", own_command())
     return loop
 
 

@@ -113,7 +113,9 @@ def _run(parts: list[str], fds: list[int]) -> int:
 
 
 def _execute(form: str, what: str, *arguments: str) -> None:
-    """What an interpreter does with `-m MODULE` or `-c CODE`."""
+    """What an interpreter does with `-m MODULE` or `-c CODE`, after `-I` or without it."""
+    if form == "-I":
+        form, what, arguments = what, arguments[0], arguments[1:]
     sys.argv = [what if form == "-m" else "-c", *arguments]
     if form == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)

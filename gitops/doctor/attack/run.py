@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
 from gitops.wiring.project import LocalProject, has_server_hook
+from gitops.wiring.system import own_command
 
 ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS)
 _SMALL_CLUSTER = (
@@ -63,9 +63,8 @@ def attack(
         keys.mkdir(mode=0o700)
         tree, served = store.commit(head).tree, is_local and not hosted
         rules = copy_rules(store, tree, cluster, project.default_ref, keys, served=served)
-        command = (sys.executable, "-m", "gitops")
         try:
-            applied, pending = build_states(folder, rules, with_hook=with_hook, command=command)
+            applied, pending = build_states(folder, rules, with_hook=with_hook, command=own_command())
         except AttackInconclusive as error:
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         states = {"applied": applied, "pending": pending}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.git import command
 from gitops.git.command import GitProgram, run_program
+from gitops.git.port import ZERO, RefUpdate
+from gitops.git.remote import ProgramRemote
+from gitops.git.signatures import make_key
 from gitops.wiring.project import LocalProject
-from tests.support.git_fixture import bare, environment
+from tests.support.git_fixture import bare, commit, environment, hook, opened
+from tests.support.git_http import GitServer
 
 
 def python(script: str, tmp_path: Path, *, stdin: bytes = b"", timeout_s: float = 20.0) -> command.Output:
@@ -114,3 +119,70 @@ def test_a_configuration_that_cannot_be_read_says_nothing(tmp_path: Path) -> Non
     (repository / "config").write_text("[user\n")
     git = GitProgram(str(repository), environ=environment(tmp_path), as_user=True)
     assert (git.settings(), git.config("user.name")) == ({}, None)
+
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "secret of the bucket",
+    "GITOPS_TOKEN": "secret of the forge",
+    "GITHUB_TOKEN": "secret of the job",
+    "GITOPS_SIGNING_KEY": "secret of the ledger",
+    "PYTHONPATH": "/secret of imports",
+}
+
+
+def test_a_hook_of_a_local_remote_sees_no_secret(tmp_path: Path) -> None:
+    """The hook of a repository on this machine is a child of the git that we start."""
+    far, near, log = bare(tmp_path / "far.git"), bare(tmp_path / "near.git"), tmp_path / "log"
+    hook(far, "pre-receive", f"env > '{log}'")
+    head = commit(opened(near), {"a": b"1"})
+    remote = ProgramRemote(str(near), str(far), environ=environment(tmp_path, SSH_AUTH_SOCK="/agent", **SECRETS))
+    remote.push([RefUpdate("refs/heads/main", ZERO, head)])
+    seen = log.read_text()
+    assert "secret of" not in seen
+    assert "SSH_AUTH_SOCK=/agent" in seen
+
+
+@pytest.mark.parametrize("named", ["", "GITHUB_TOKEN", "GITHUB_TOKEN, OTHER GIT_DIR"])
+def test_a_credential_helper_sees_what_is_listed(tmp_path: Path, named: str) -> None:
+    far, near, log = bare(tmp_path / "root" / "far.git"), bare(tmp_path / "near.git"), tmp_path / "log"
+    helper = tmp_path / "helper"
+    helper.write_text(f"#!/bin/sh\nenv > '{log}'\nprintf 'username=bot\\npassword=%s\\n' \"${{GITHUB_TOKEN-none}}\"\n")
+    helper.chmod(0o755)
+    (tmp_path / ".gitconfig").write_text(f"[credential]\n\thelper = {helper}\n")
+    more = {"GITOPS_GIT_ENVIRONMENT": named, "DBUS_SESSION_BUS_ADDRESS": "unix:path=/bus", "GIT_DIR": "/elsewhere"}
+    with GitServer(far.parent, users={"bot": SECRETS["GITHUB_TOKEN"]}) as server:
+        remote = ProgramRemote(str(near), server.url("far.git"), environ=environment(tmp_path, **SECRETS, **more))
+        if named:
+            assert remote.refs("refs/heads") == {}
+        else:
+            with pytest.raises(RemoteError):
+                remote.refs("refs/heads")
+    seen = log.read_text()
+    assert ("secret of the job" in seen) is bool(named)
+    assert not any(SECRETS[name] in seen for name in SECRETS if name != "GITHUB_TOKEN")
+    assert "DBUS_SESSION_BUS_ADDRESS=unix:path=/bus" in seen
+    assert "/elsewhere" not in seen
+
+
+def test_a_filter_of_the_repository_sees_no_secret(tmp_path: Path) -> None:
+    """Runs that do not read the user's configuration heed no list either."""
+    log = tmp_path / "log"
+    git = GitProgram(
+        str(bare(tmp_path / "r.git")),
+        environ=environment(tmp_path, GITOPS_GIT_ENVIRONMENT="GITOPS_TOKEN", SSH_AUTH_SOCK="/agent", **SECRETS),
+    )
+    assert git.run("-c", f"alias.look=!env > '{log}'", "look").ok
+    seen = log.read_text()
+    assert "secret of" not in seen
+    assert "/agent" not in seen
+
+
+def test_ssh_keygen_sees_no_secret(tmp_path: Path) -> None:
+    log, programs = tmp_path / "log", tmp_path / "bin"
+    programs.mkdir()
+    (programs / "ssh-keygen").write_text(f"#!/bin/sh\nenv > '{log}'\nexit 1\n")
+    (programs / "ssh-keygen").chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    with pytest.raises(GitopsError):
+        make_key(str(tmp_path / "key"), "bot", environ={**environment(tmp_path, **SECRETS), "PATH": path})
+    assert "secret of" not in log.read_text()
