@@ -3,8 +3,9 @@
 1. A comment that is not a command, or that a machine wrote, is ignored. 2. The author may give commands now: the forge is asked
 for the account by its id, and what the event says about its author does not count. Without the permission there is a reaction and
 no work at all. 3. The forge has the comment, by that account and with the same command: an event may be made up, or late. 4. The
-line is exactly a command. 5. The comment is not older than the head that it is about. 6. `approve` names the digest of the plan
-that is made now. 7. The command is carried out and answered by a reaction; a refusal is shown in the comment of the bot as well.
+comment was never edited: anyone who may write to the repository may put a command into a comment of another account. 5. The
+line is exactly a command. 6. The comment is not older than the head that it is about. 7. `approve` names the digest of the plan
+that is made now. 8. The command is carried out and answered by a reaction; a refusal is shown in the comment of the bot as well.
 
 A comment that is delivered twice does no harm, and needs no memory: to plan, explain or apply again changes nothing by itself, an
 unlock names the one lock that it removes, and an approval is not given twice.
@@ -27,7 +28,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
-from gitops.forge.port import ChangeRequest, Reaction, RequestState
+from gitops.forge.port import ChangeRequest, Comment, Reaction, RequestState
 from gitops.render.comment_inputs import RefusedCommand
 
 
@@ -47,7 +48,12 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
         yield from _refuse(context, event, request, parsed, GitopsError(Code.COMMAND_INVALID, parsed.why))
         return
     try:
-        event = _confirmed(context, event, parsed)
+        comment = _confirmed(context, event, parsed)
+        if comment.edited:
+            # Without a reaction or a text: on GitLab, a comment that was answered counts as edited when its event comes again.
+            yield LogLine("the comment was edited after it was written, and is not a command: write a new one")
+            return
+        event = replace(event, at=comment.at)
         _check_age(context, event, request)
         # All of it, before the reaction says how it ended.
         lines = tuple(_carry_out(context, event, request, parsed))
@@ -59,8 +65,8 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
     yield from _react(context, event, Reaction.REFUSED if failed else Reaction.DONE)
 
 
-def _confirmed(context: EventContext, event: CommentEvent, command: CommentCommand) -> CommentEvent:
-    """The event with the time of the comment on the forge. Raises GitopsError `command_refused` if the forge has no such comment.
+def _confirmed(context: EventContext, event: CommentEvent, command: CommentCommand) -> Comment:
+    """The comment as the forge has it. Raises GitopsError `command_refused` if the forge has no such comment.
 
     Everybody who may start a job can give it an event: an attestation for an account must not rest on that.
     """
@@ -68,7 +74,7 @@ def _confirmed(context: EventContext, event: CommentEvent, command: CommentComma
     if found is None or found.account != event.author.id or parse_command(found.body) != command:
         detail = f"the forge has no comment {event.comment[:40]} by {event.author.login} with this command"
         raise GitopsError(Code.COMMAND_REFUSED, detail)
-    return replace(event, at=found.at)
+    return found
 
 
 def _check_age(context: EventContext, event: CommentEvent, request: ChangeRequest) -> None:

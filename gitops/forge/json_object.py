@@ -114,6 +114,13 @@ class JsonObject:
             raise self._wrong(name, "a time")
         return timestamp(found)
 
+    def same_moment(self, name: str, other: str) -> bool:
+        """Whether two times are there and equal, in all their digits."""
+        first, second = (
+            parse_timestamp(text) if isinstance(text, str) else None for text in map(self._value.get, (name, other))
+        )
+        return first is not None and first == second
+
     def items(self) -> list[tuple[str, Any]]:
         """All fields, by name."""
         return sorted(self._value.items())

@@ -149,7 +149,8 @@ class Push:
 class Comment:
     """A comment; `marker` is set only if the bot wrote it. `id` names it for reactions.
 
-    `author` is the login of its author, `account` the id, where the forge has accounts.
+    `author` is the login of its author, `account` the id, where the forge has accounts. `edited`: it was changed after it was
+    written, or the forge does not say; anyone who may write to the repository may do that to a comment of another account.
     """
 
     author: str
@@ -158,6 +159,7 @@ class Comment:
     marker: str | None = None
     id: str = ""
     account: str = ""
+    edited: bool = True
 
 
 @dataclass(frozen=True, slots=True)

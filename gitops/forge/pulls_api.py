@@ -212,9 +212,14 @@ class PullsDialect(Dialect):
         return (data.text("filename", _MAX_PATH), *((before,) if before else ()))
 
     def read_comment(self, data: JsonObject, /) -> Comment:
-        """A comment."""
+        """A comment. A reaction to it does not change `updated_at`, another text does.
+
+        https://docs.github.com/en/rest/issues/comments and https://docs.gitea.com/api/
+        """
         author, body = self._author(data), data.text_or("body", most=MAX_BODY)
-        return Comment(author.login, body, data.moment("created_at"), None, str(data.number("id")), author.id)
+        at, identifier = data.moment("created_at"), str(data.number("id"))
+        edited = not data.same_moment("created_at", "updated_at")
+        return Comment(author.login, body, at, None, identifier, author.id, edited)
 
     def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
         """An open issue; a change request is one, too, and left out."""

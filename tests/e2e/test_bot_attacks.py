@@ -68,6 +68,13 @@ def test_a_comment_that_says_something_else_by_now_is_not_attested(stage: Stage)
     assert stage.loop.approvals() == ()
 
 
+def test_a_comment_that_somebody_edited_is_neither_an_approval_nor_a_command(stage: Stage) -> None:
+    """Alice may write to the repository: she puts the command into a comment of bob, and starts the job with an event."""
+    notes = stage.say(BOB, 1, _approve(stage), edited=True)
+    assert "was edited" in said(notes)
+    assert (stage.loop.approvals(), stage.reactions(1)) == ((), [])
+
+
 def test_a_comment_is_as_old_as_the_forge_says(stage: Stage) -> None:
     """An event may claim any time; the comment was written before the head was pushed."""
     line = _approve(stage)

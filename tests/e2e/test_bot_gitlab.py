@@ -157,6 +157,13 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     assert [award["name"] for award in site.project_data.awards] == ["thumbsup"]
     assert loop.graph("legacy").exists()
 
+    spoken = site.say("carol", number, "Fine.")
+    note = site.project_data.notes[number][-1]
+    note["body"], note["updated_at"] = "/gitops plan", site.project_data.now()
+    attributes = {**spoken["object_attributes"], "note": note["body"]}
+    edited = site.run("command", TRIGGERED, event={**spoken, "object_attributes": attributes})
+    assert (edited.code, "was edited" in edited.text, len(site.project_data.awards)) == (0, True, 1)
+
     before = loop.tip()
     tip = site.merge("carol", number)
     applied = site.run("apply", site.on_push(before, "carol"))
@@ -172,7 +179,7 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     # The same deliveries once more change nothing.
     refs, said = dict(site.store().refs("refs")), site.comments(number)
     assert site.run("apply", site.on_push(before, "carol")).code == 0
-    assert site.run("command", TRIGGERED, event=heard).code == 1
+    assert site.run("command", TRIGGERED, event=site.say("carol", number, "/gitops plan")).code == 1
     assert site.run("plan", site.on_request(number)).code == 0
     assert (dict(site.store().refs("refs")), site.comments(number)) == (refs, said)
     assert len(site.project_data.deployments) == 1

@@ -25,6 +25,7 @@ from gitops.core.errors import GitopsError
 from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
+from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
 from gitops.forge.refs.document_forge import DocumentForge
@@ -165,7 +166,11 @@ def _with_password(url: str) -> remote._Location:
 def _anybody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody has every right, and an event is believed as it comes."""
     monkeypatch.setattr(DocumentForge, "permission", lambda *_: Permission.ADMIN)
-    monkeypatch.setattr(comment_commands, "_confirmed", lambda _, event, __: event)
+
+    def believed(_: object, event: CommentEvent, __: object) -> Comment:
+        return Comment(event.author.login, event.body, event.at, None, event.comment, event.author.id, edited=False)
+
+    monkeypatch.setattr(comment_commands, "_confirmed", believed)
 
 
 WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {

@@ -42,7 +42,7 @@ class StageForge:
     broken: set[str]
     calls: Counter[str]
     before: dict[str, Callable[[], object]]
-    said: dict[tuple[int, str], tuple[str, str]]
+    said: dict[tuple[int, str], tuple[str, str, bool]]
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.local, name)
@@ -67,10 +67,12 @@ class StageForge:
         return replace(self.local.features, reviews=True, review_decisions=True, permissions=True, queue=True)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Those of the local forge, with the account and the time that a test gave them."""
+        """Those of the local forge, with the account and the time that a test gave them, and whether they were edited."""
         self._ask("comments")
         known = ((c, self.said.get((number, c.id))) for c in self.local.comments(number))
-        return tuple(c if told is None else replace(c, account=told[0], at=told[1]) for c, told in known)
+        return tuple(
+            c if told is None else replace(c, account=told[0], at=told[1], edited=told[2]) for c, told in known
+        )
 
     def permission(self, account: Account) -> Permission:
         self._ask("permission")
@@ -151,12 +153,19 @@ class Stage:
         return self.handle(PushEvent(MAIN, old, new, pusher))
 
     def say(
-        self, account: str, number: int, body: str, *, at: str = LATE, event: CommentEvent | None = None
+        self,
+        account: str,
+        number: int,
+        body: str,
+        *,
+        at: str = LATE,
+        event: CommentEvent | None = None,
+        edited: bool = False,
     ) -> list[LogLine]:
         """A comment of an account, and what the bot answers."""
         self.loop.book.add_comment(number, f"login-{account}", body)
         comment = self.loop.book.comments(number)[-1].id
-        self.spoken[(number, comment)] = (account, at)
+        self.spoken[(number, comment)] = (account, at, edited)
         self.last = event or CommentEvent(number, comment, Account(account, f"login-{account}"), body, at)
         return self.handle(self.last)
 

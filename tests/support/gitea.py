@@ -109,11 +109,13 @@ class Gitea:
 
     def comment(self, login: str, number: int, body: str) -> Form:
         """A comment on a request or an issue."""
+        now = self.now()
         comment: Form = {
             "id": self.next(),
             "body": body,
             "user": self.user(login),
-            "created_at": self.now(),
+            "created_at": now,
+            "updated_at": now,
             "html_url": f"https://gitea.example.org/{PROJECT}/issues/{number}#comment",
             "assets": [],
         }
@@ -277,7 +279,7 @@ def _edit_comment(gitea: Gitea, request: WebRequest, at: dict[str, str]) -> Answ
         return 404, None
     if comment["user"]["login"] != "gitops":
         return 403, None
-    comment["body"] = request.body["body"]
+    comment["body"], comment["updated_at"] = request.body["body"], gitea.now()
     return 200, comment
 
 

@@ -79,11 +79,13 @@ class Project:
     def say(self, number: int, login: str, text: str, *, system: bool = False) -> Row:
         """A comment; quick actions in it are carried out, which is to say noted."""
         self.actions += [] if system else _QUICK_ACTION.findall(text)
+        now = self.now()
         row = {
             "id": self.next(),
             "body": text,
             "author": self.user(login),
-            "created_at": self.now(),
+            "created_at": now,
+            "updated_at": now,
             "system": system,
             "noteable_id": 1000 + number,
             "noteable_type": "MergeRequest",
@@ -267,6 +269,7 @@ class GitLabServer:
             if any(all(known[name] == award[name] for name in award) for known in self.project.awards):
                 return gone("404 Award Emoji Name has already been taken Not Found")
             self.project.awards.append({"id": self.project.next(), "awardable_type": "Note", **award})
+            row["updated_at"] = self.project.now()
             return 201, self.project.awards[-1]
         if row["author"]["username"] != self.login:
             return 403, {"message": "403 Forbidden"}
@@ -274,7 +277,7 @@ class GitLabServer:
             notes.remove(row)
             return 204, None
         self.project.actions += _QUICK_ACTION.findall(body["body"])
-        row["body"] = body["body"]
+        row["body"], row["updated_at"] = body["body"], self.project.now()
         return 200, row
 
     def _commit(self, sha: str, what: str) -> tuple[int, Any]:

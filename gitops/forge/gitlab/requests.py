@@ -308,12 +308,16 @@ class GitLabDialect(Dialect):
         return data.text("old_path", 4_096), data.text("new_path", 4_096)
 
     def read_comment(self, data: JsonObject, /) -> Comment | None:
-        """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/."""
+        """A comment, or None for a line that GitLab wrote itself: https://docs.gitlab.com/api/notes/.
+
+        A reaction changes `updated_at` as an edit does, also one of the bot: what was answered counts as edited from then on.
+        """
         if data.flag("system"):
             return None
         author = self.read_account(data.part("author"))
         body, at = data.text("body", _MAX_BODY), data.moment("created_at")
-        return Comment(author.login, body, at, None, str(data.number("id")), author.id)
+        edited = not data.same_moment("created_at", "updated_at")
+        return Comment(author.login, body, at, None, str(data.number("id")), author.id, edited)
 
     def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
         """A status; jobs of GitLab CI have one, too: https://docs.gitlab.com/api/commits/.

@@ -49,18 +49,18 @@ def own(comment: Comment) -> Comment:
     return found
 
 
-def github(author: dict[str, Any] | None, body: str) -> Comment:
-    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
+def github(author: dict[str, Any] | None, body: str, **more: Any) -> Comment:
+    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z", **more}
     return own(GitHubDialect("o/r", "https://api.github.com").read_comment(answer_object(form)))
 
 
-def gitea(author: dict[str, Any] | None, body: str) -> Comment:
-    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z"}
+def gitea(author: dict[str, Any] | None, body: str, **more: Any) -> Comment:
+    form = {"id": 7, "user": author, "body": body, "created_at": "2026-07-02T10:21:36Z", **more}
     return own(GiteaDialect("o/r", "https://gitea.example.org").read_comment(answer_object(form)))
 
 
-def gitlab(author: dict[str, Any] | None, body: str) -> Comment:
-    form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36.000Z", "system": False}
+def gitlab(author: dict[str, Any] | None, body: str, **more: Any) -> Comment:
+    form = {"id": 7, "author": author, "body": body, "created_at": "2026-07-02T10:21:36Z", "system": False, **more}
     found = GitLabDialect("o/r").read_comment(answer_object(form))
     assert found is not None
     return own(found)
@@ -82,3 +82,22 @@ def test_a_comment_says_which_account_wrote_it(forge: Any) -> None:
 def test_a_comment_of_a_deleted_account_is_nobodys(forge: Any) -> None:
     found = forge(None, MARKED)
     assert (found.account, found.marker) == ("", None)
+
+
+@pytest.mark.parametrize("forge", [github, gitea, gitlab])
+@pytest.mark.parametrize(
+    ("more", "edited"),
+    [
+        ({"updated_at": "2026-07-02T10:21:36Z"}, False),
+        ({"updated_at": "2026-07-02T12:21:36+02:00"}, False),
+        ({"updated_at": "2026-07-02T10:21:36.004Z"}, True),
+        ({"updated_at": "2026-07-02T10:21:37Z"}, True),
+        ({"updated_at": None}, True),
+        ({"updated_at": "soon"}, True),
+        ({}, True),
+    ],
+)
+def test_a_comment_counts_as_edited_unless_the_forge_says_that_it_was_not(
+    forge: Any, more: dict[str, Any], edited: bool
+) -> None:
+    assert forge(person(5, "ada"), "/gitops retry", **more).edited is edited
