@@ -35,7 +35,8 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another configuration")
     if converged and diff(desired, state):
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the state is not what its source commit declares")
-    if walk.previous is None or found.before.digest != found.after.digest:
+    version = found.entry.version
+    if walk.previous is None or found.before.digest_in(version) != found.after.digest_in(version):
         _check_trust(walk, found, source)
     _check_authors(walk, found, source)
 
@@ -52,7 +53,7 @@ def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> No
     reader, root = walk.reader, walk.reader.commit(source.commit).tree
     held = {path: reader.read(root, path) for path in trust_files(reader, found.commit.id)}
     files = {path: content for path, content in held.items() if content is not None}
-    if walk.rules.digest(files) != found.entry.trust_digest:
+    if walk.rules.digest(files, found.entry.version) != found.entry.trust_digest:
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the keys and rules are not those of the source commit")
 
 

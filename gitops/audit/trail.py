@@ -117,7 +117,7 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
         target=entry.target,
         cluster_tree="" if entry.source is None else entry.source.tree,
         config_digest=entry.config_digest or "",
-        policy_digest=before.digest,
+        policy_digest=before.digest_in(entry.version),
         change=change_of(listed),
         at=_time(entry),
         consumed=position.consumed,

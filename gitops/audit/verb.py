@@ -173,7 +173,8 @@ def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
 
 def _check_trust(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
     """Step 5."""
-    entry, before, after = found.entry, found.before.digest, found.after.digest
+    entry = found.entry
+    before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
     if (entry.policy_digest, entry.trust_digest) != (before, after):
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names other keys and rules than it holds")
     if before == after:

@@ -20,6 +20,7 @@ from gitops.model.address import graph_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.model.resource import DesiredState
+from gitops.model.trust import TrustRoot
 
 __all__ = [
     "ConsumedApproval",
@@ -42,7 +43,7 @@ class SourceRules:
         """With an empty cache."""
         self._reader = reader
         self._paths: dict[bytes, tuple[str, ...]] = {}
-        self._digests: dict[tuple[tuple[str, bytes], ...], str] = {}
+        self._found: dict[tuple[tuple[str, bytes], ...], TrustRoot] = {}
 
     def files(self, commit_id: str) -> dict[str, bytes]:
         """The files of keys and rules of a commit, by path, as `trust_at` gives them."""
@@ -55,12 +56,12 @@ class SourceRules:
         found = {path: self._reader.read(tree, path) for path in self._paths[config]}
         return {path: content for path, content in found.items() if content is not None}
 
-    def digest(self, files: Mapping[str, bytes]) -> str:
-        """The digest of `trust_root` of these files. Raises GitopsError as that does."""
+    def digest(self, files: Mapping[str, bytes], version: int) -> str:
+        """The digest that entries of a version hold of these files. Raises GitopsError as `trust_root` does."""
         key = tuple(sorted(files.items()))
-        if key not in self._digests:
-            self._digests[key] = trust_root(files).digest
-        return self._digests[key]
+        if key not in self._found:
+            self._found[key] = trust_root(files)
+        return self._found[key].digest_in(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +154,5 @@ def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool
     source = None if entry.source is None else entry.source.commit
     waits = False
     if source is not None and walk.reader.resolve(source) is not None:
-        waits = walk.rules.digest(walk.rules.files(source)) != entry.trust_digest
+        waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
     return state.config_digest == entry.config_digest and not waits

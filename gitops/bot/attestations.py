@@ -8,7 +8,7 @@ an account that may not give commands now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.attest import approving_reviews, attest, revoke_lapsed
@@ -31,9 +31,15 @@ from gitops.plan.plan import plan
 _NEEDED = {"write": Permission.WRITE, "maintain": Permission.MAINTAIN, "admin": Permission.ADMIN}
 
 
-def missing_permission(context: EventContext, account: Account) -> str:
-    """Why an account may not give commands or reviews now, as the forge says; empty if it may. Raises RemoteError."""
-    needed = context.config.forge.commands
+def missing_permission(context: EventContext, account: Account, rules: Iterable[ClusterRule]) -> str:
+    """Why an account may not give commands or reviews for some clusters, as the forge says; empty if it may.
+
+    The rules in force decide, of several clusters the strictest: an edit of `forge.commands` counts once it is approved.
+    Raises RemoteError.
+    """
+    in_force = [position.trust for position in map(context.position, rules)]
+    named = [context.config.forge.commands if trust is None else trust.commands for trust in in_force]
+    needed = max(named or [context.config.forge.commands], key=_NEEDED.__getitem__)
     return "" if context.forge.permission(account) >= _NEEDED[needed] else f"this needs the permission {needed}"
 
 
@@ -88,7 +94,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
     workspace = context.workspace_of(rule, with_pushers(context, rule, request))
     for review in approving_reviews(reviews, lambda commit: _has_same_folder(context, rule, commit, request.head)):
         # In a public repository everybody may review, also people who have left.
-        missing = missing_permission(context, review.account)
+        missing = missing_permission(context, review.account, (rule,))
         if missing:
             yield LogLine(f"review of {review.account.login}: command_refused: {missing}")
             continue

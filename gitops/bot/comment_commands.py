@@ -38,7 +38,9 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
     if parsed is None:
         yield LogLine("the comment is not a command")
         return
-    missing = missing_permission(context, event.author)
+    named = None if isinstance(parsed, MalformedCommand) else parsed.cluster
+    known = [rule for rule in context.config.clusters if named in (None, rule.name)]
+    missing = missing_permission(context, event.author, known or context.config.clusters)
     if missing:
         yield from _react(context, event, Reaction.REFUSED)
         yield LogLine(f"command refused: command_refused: {missing}", RunResult.PROBLEMS)

@@ -158,7 +158,9 @@ class Project:
             return LedgerPosition()
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
-        converged = applied_all and not trust_waits(self.tools.store, source, entry.trust_digest)
+        converged = (
+            applied_all and view.trust is not None and not trust_waits(self.tools.store, source, view.trust.digest)
+        )
         return LedgerPosition(
             applied=source,
             authors=frozenset() if converged else frozenset(entry.authors),

@@ -243,7 +243,8 @@ def trust_paths(config: BotConfig) -> tuple[str, ...]:
 def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     """Keys and rules from their files, as a repository or a ledger entry holds them.
 
-    The digest covers meaning, not bytes: comments, order and settings that say nothing about trust do not move it.
+    The digest covers meaning, not bytes: comments, order and settings that decide nothing about trust do not move it. It covers
+    keys, approvals, the id of the repository, the store and the signers of ledgers, and which forge may give which commands.
     Raises GitopsError `bot_config_invalid`, `trust_missing`, `trust_invalid`.
     """
 
@@ -267,6 +268,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
     return TrustRoot(
         digest=_trust_digest(config, signers, revoked),
+        first_digest=_first_digest(config, signers, revoked),
         signers=signers,
         approvers=frozenset(rule.approvers),
         ledger_signers=ledger_signers,
@@ -277,24 +279,37 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         via_forge=frozenset(rule.via_forge),
         forge_verdict=rule.forge_verdict,
         break_glass=frozenset(rule.break_glass),
+        repository=config.repository,
+        forge_kind=config.forge.kind,
+        commands=config.forge.commands,
     )
 
 
 def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
-    rule = config.approvals
-    signer_forms = [
+    """The digest of this release. What has its default is left out, so that a later rule does not move the digests of today."""
+
+    def said(part: BaseModel, **options: set[str]) -> dict[str, object]:
+        values = part.model_dump(exclude_defaults=True, **options)  # type: ignore[arg-type]
+        return {key: sorted(set(value)) if isinstance(value, tuple) else value for key, value in values.items()}
+
+    approvals = said(config.approvals, exclude={"allowed_signers", "revoked_keys", "expires_after"})
+    return canonical_digest(
         {
-            "principals": list(signer.principals),
-            "key": signer.key,
-            "key_type": signer.key_type,
-            "namespaces": sorted(set(signer.namespaces)),
-            "valid_after": None if signer.valid_after is None else signer.valid_after.isoformat(),
-            "valid_before": None if signer.valid_before is None else signer.valid_before.isoformat(),
+            "signers": _signer_forms(signers),
+            "revoked": sorted(revoked),
+            "repository": config.repository,
+            "ledger": said(config.ledger),
+            "forge": said(config.forge, include={"kind", "project", "commands"}),
+            "approvals": {**approvals, "expires_after_s": int(config.approvals.lifetime.total_seconds())},
         }
-        for signer in sorted(signers, key=lambda signer: signer.key)
-    ]
-    form = {
-        "signers": signer_forms,
+    )
+
+
+def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collection[str]) -> str:
+    """The digest of the first release, which its entries and approvals hold."""
+    rule = config.approvals
+    form: dict[str, object] = {
+        "signers": _signer_forms(signers),
         "revoked": sorted(revoked),
         "approvers": sorted(set(rule.approvers)),
         "ledger_signers": sorted(set(config.ledger.signers)),
@@ -311,3 +326,17 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
     if set(rule.via_forge) != {"reversible"}:
         form["via_forge"] = sorted(set(rule.via_forge))
     return canonical_digest(form)
+
+
+def _signer_forms(signers: Sequence[Signer]) -> list[dict[str, object]]:
+    return [
+        {
+            "principals": list(signer.principals),
+            "key": signer.key,
+            "key_type": signer.key_type,
+            "namespaces": sorted(set(signer.namespaces)),
+            "valid_after": None if signer.valid_after is None else signer.valid_after.isoformat(),
+            "valid_before": None if signer.valid_before is None else signer.valid_before.isoformat(),
+        }
+        for signer in sorted(signers, key=lambda signer: signer.key)
+    ]

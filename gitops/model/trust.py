@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+_WHOLE_DIGEST = 3
+"""The version of the entries from which on the digest covers all that decides for a whole repository."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signer:
@@ -33,7 +36,9 @@ class TrustRoot:
     `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
     `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
-    the principals who may act alone in an emergency.
+    the principals who may act alone in an emergency. `repository`, `forge_kind` and `commands`, the permission that a command
+    in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that the first release made of the same rules: of
+    keys and approvals alone.
     """
 
     digest: str
@@ -47,6 +52,14 @@ class TrustRoot:
     via_forge: frozenset[str] = frozenset({"reversible"})
     forge_verdict: bool = False
     break_glass: frozenset[str] = frozenset()
+    repository: str | None = None
+    forge_kind: str | None = None
+    commands: str = "write"
+    first_digest: str = ""
+
+    def digest_in(self, version: int) -> str:
+        """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
+        return self.digest if version >= _WHOLE_DIGEST else self.first_digest
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
         """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""

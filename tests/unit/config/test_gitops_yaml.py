@@ -196,6 +196,26 @@ def test_what_changes_trust_changes_the_digest(changed: dict[str, str]) -> None:
     assert trust(**changed).digest != trust().digest
 
 
+@pytest.mark.parametrize(
+    "added",
+    [
+        "repository: other/repository\n",
+        "forge: {kind: github}\n",
+        "forge: {project: owner/name}\n",
+        "forge: {commands: admin}\n",
+        "directory",
+    ],
+)
+def test_what_decides_for_a_whole_repository_changes_the_digest_of_this_release_alone(added: str) -> None:
+    changed = (
+        CONFIG.replace("signers: [bot]", "signers: [bot], store: directory") if added == "directory" else CONFIG + added
+    )
+    assert changed != CONFIG
+    assert trust(config=changed).digest != trust().digest
+    assert trust(config=changed).digest_in(2) == trust().digest_in(2)
+    assert trust(config=CONFIG + "forge: {labels: false, templates: t}\n").digest == trust().digest
+
+
 @given(st.permutations(SIGNERS.splitlines()), st.permutations(FILES[".gitops/revoked"].splitlines()))
 def test_the_order_of_keys_says_nothing(signers: list[str], revoked: list[str]) -> None:
     assert trust(signers="\n".join(signers), revoked="\n".join(revoked)).digest == trust().digest
