@@ -5,7 +5,7 @@
 1. The commit has the form of a decision: one parent, which is an entry of this ledger and the head it names, no file
    changed, and a message that holds the decision.
 2. It is signed, and the signature is good over the raw commit in the namespace `git`. The same key signed the decision itself in
-   the namespace `gitops-approval`, unless it was written by the first release.
+   the namespace `gitops-approval`; decisions of the first release, which lack that, count for its own entries alone.
 3. The key is trusted at this ledger position.
 4. The signer may decide this. Revoke: the person who gave the approval, every approver, and the bot, which revokes what it
    attested for a forge. Countersign: an approver who is, under no name or account, the person who acted alone.
@@ -34,7 +34,7 @@ from gitops.model.approval import (
     DecisionKind,
     Via,
 )
-from gitops.model.ledger import Debt, DebtSettlement, LedgerState
+from gitops.model.ledger import ENTRY_VERSION, Debt, DebtSettlement, LedgerState
 from gitops.model.trust import TrustRoot
 
 _UNKNOWN = "unknown"
@@ -42,13 +42,17 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class DecisionNeed:
-    """What a decision must be about: an approval for `target`, given by `principal` in `commit`. `at` is the ledger's time."""
+    """What a decision must be about: an approval for `target`, given by `principal` in `commit`.
+
+    `at` is the ledger's time; `version` is that of the entry which takes the decision into account.
+    """
 
     target: ClusterTarget
     at: datetime
     approval_id: str
     commit: str
     principal: str
+    version: int = ENTRY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,12 @@ def verify_decision(
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
         return refused(signature.problem or "the signature does not match the commit")
-    if decision.version >= DECISION_VERSION and (wrong := own_signature_problem(signature, evidence.own_signature)):
-        return refused(wrong)
+    if need.version >= ENTRY_VERSION:
+        if decision.version < DECISION_VERSION:
+            return refused("it was signed with an earlier release; decide again")
+        problem = own_signature_problem(signature, evidence.own_signature)
+    if problem:
+        return refused(problem)
     principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
         return refused(f"its {signature.key_type} key is not trusted at this position")

@@ -186,19 +186,24 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
 
 def _signature(case: _Case) -> _Refusal | None:
     """Step 2."""
-    signature = case.evidence.signature
+    return signature_refusal(case.evidence, case.statement, case.need.version)
+
+
+def signature_refusal(
+    evidence: ApprovalEvidence, statement: ApprovalStatement, version: int = ENTRY_VERSION
+) -> tuple[Code, str] | None:
+    """Why step 2 refuses an approval for an entry of `version`: code and reason. None if it does not."""
+    signature = evidence.signature
     if not signature.signed:
         return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
     if not signature.good or signature.namespace != "git":
         return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
-    if case.need.version < ENTRY_VERSION:
+    if version < ENTRY_VERSION:
         return None
-    if case.statement.version < STATEMENT_VERSION:
-        return (
-            Code.APPROVAL_STALE,
-            "it was given with an earlier release, which did not record what it covers; approve again",
-        )
-    problem = own_signature_problem(signature, case.evidence.own_signature)
+    if statement.version < STATEMENT_VERSION:
+        early = "it was given with an earlier release, which did not record what it covers; approve again"
+        return Code.APPROVAL_STALE, early
+    problem = own_signature_problem(signature, evidence.own_signature)
     return (Code.APPROVAL_SIGNATURE_INVALID, problem) if problem else None
 
 

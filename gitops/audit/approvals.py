@@ -104,6 +104,7 @@ def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApprov
         approval_id=approval.approval_id,
         commit=verification.evidence.commit,
         principal=verification.principal or "",
+        version=found.entry.version,
     )
     seen = walk.numbers.get(decision.ledger_head, 0)
     if seen >= consumed.number or not verify_decision(evidence, DecisionKind.REVOKE, need, found.before).accepted:

@@ -138,7 +138,7 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
     """Why a countersignature that an entry recorded does not settle `debt`, by the steps of a plan; empty if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
-    need = DecisionNeed(entry.target, _time(entry), debt.approval_id, debt.commit, debt.principal)
+    need = DecisionNeed(entry.target, _time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
     verification = verify_decision(evidence, DecisionKind.COUNTERSIGN, need, before)
     decision = evidence.decision
     if not verification.accepted or decision is None:

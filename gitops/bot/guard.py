@@ -3,8 +3,8 @@
 The refs that carry trust accept only what is allowed here. A check that fails to run refuses the push.
 
 1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force.
-2. An approval branch is created once, with a well-formed commit signed by a trusted key, and never moved or deleted. The same
-   holds for the branch of a revocation or a countersignature.
+2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never moved or
+   deleted. The same holds for the branch of a revocation or a countersignature.
 3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
 4. Only the bot writes its other refs.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from gitops.approvals.verify import own_signature_problem, signature_refusal
 from gitops.bot.project import require_plain
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
@@ -121,14 +122,13 @@ class PushGuard:
         cluster, _, name = update.ref.removeprefix(APPROVALS).partition("/")
         head = self._ledger_head(update, cluster, "an approval branch")
         evidence = read_evidence(self._reader, update.ref, update.new, frozenset())
-        approval, signature = evidence.approval, evidence.signature
-        if evidence.problem or approval is None or evidence.statement is None or approval.approval_id != name:
+        approval, statement, signature = evidence.approval, evidence.statement, evidence.signature
+        if evidence.problem or approval is None or statement is None or approval.approval_id != name:
             detail = evidence.problem or "the commit is not an approval with this name"
             raise GitopsError(Code.APPROVAL_MALFORMED, detail)
-        if not signature.signed:
-            raise GitopsError(Code.APPROVAL_UNSIGNED, "the commit has no signature")
-        if not signature.good:
-            raise GitopsError(Code.APPROVAL_SIGNATURE_INVALID, signature.problem)
+        refusal = signature_refusal(evidence, statement)
+        if refusal is not None:
+            raise GitopsError(*refusal)
         if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
             raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
 
@@ -144,6 +144,8 @@ class PushGuard:
             raise GitopsError(Code.DECISION_MALFORMED, detail)
         if not signature.good:
             raise GitopsError(Code.DECISION_REFUSED, signature.problem or "the commit has no signature")
+        if problem := own_signature_problem(signature, evidence.own_signature):
+            raise GitopsError(Code.DECISION_REFUSED, problem)
         if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
             raise GitopsError(Code.DECISION_REFUSED, f"its {signature.key_type} key is not trusted")
 

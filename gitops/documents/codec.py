@@ -157,7 +157,7 @@ class SignedMessage(Generic[T]):
 
     def _parts(self, message: str) -> tuple[str, bytes, str]:
         lines = message.removesuffix("\n").split("\n")
-        signed = len(lines) > _UNSIGNED_LINES and not lines[3] and lines[4] == _ARMOR[0] and lines[-1] == _ARMOR[1]
+        signed = lines[_UNSIGNED_LINES:][:2] == ["", _ARMOR[0]] and lines[-1] == _ARMOR[1]
         if len(lines) < _UNSIGNED_LINES or lines[1] or (len(lines) != _UNSIGNED_LINES and not signed):
             raise self._error("expected a subject, an empty line, one line of JSON, and perhaps a signature")
         try:

@@ -29,6 +29,7 @@ from tests.support.loop import (
     codes,
     email,
 )
+from tests.support.signed import signer
 
 pytestmark = pytest.mark.e2e
 
@@ -87,7 +88,8 @@ def _parts(loop: Loop, approval: Approval, told: ApprovalStatement) -> tuple[dic
     files: dict[str, bytes | None] = {
         f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval),
     }
-    return files, statement_message(told, f"{approval.operation} {approval.resource}")
+    sign = signer(loop.store, loop.key("bob"))
+    return files, statement_message(told, f"{approval.operation} {approval.resource}", sign=sign)
 
 
 def _tampered(loop: Loop, approval: Approval, told: ApprovalStatement) -> str:

@@ -13,7 +13,7 @@ from gitops.forge.events import ReviewEvent
 from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import ZERO
 from gitops.ledger.chain import COUNTERSIGNATURES, REVOCATIONS
-from gitops.model.approval import Decision, DecisionKind
+from gitops.model.approval import DECISION_VERSION, Decision, DecisionKind
 from tests.support.bot_stage import Stage, said
 from tests.support.loop import (
     APPROVALS,
@@ -24,6 +24,7 @@ from tests.support.loop import (
     Loop,
     email,
 )
+from tests.support.signed import drafted, signer
 
 pytestmark = pytest.mark.e2e
 
@@ -183,7 +184,9 @@ def _decision(loop: Loop, kind: DecisionKind, who: str | None, **values: object)
         "nonce": "n",
     }
     told = Decision(**{**fields, **values})  # type: ignore[arg-type]
-    return loop.commit("bob", {}, told.ledger_head, message=decision_message(told), key=who, away=True)
+    own = drafted if who is None else signer(loop.store, loop.key(who))
+    message = decision_message(told, sign=own if told.version == DECISION_VERSION else None)
+    return loop.commit("bob", {}, told.ledger_head, message=message, key=who, away=True)
 
 
 @pytest.mark.parametrize("kind", DecisionKind)
@@ -219,3 +222,17 @@ def test_there_is_nothing_to_decide_where_there_is_no_ledger(held: Loop) -> None
     commit = _decision(held, DecisionKind.REVOKE, "bob")
     pushed = held.push("bob", f"{commit}:{REVOCATIONS}other/{ULID}", check=False)
     assert (pushed.code, "ledger_missing" in pushed.text) == (1, True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_amending_a_commit_that_somebody_drafted_decides_nothing(held: Loop, version: int) -> None:
+    """Mallory drafts a revocation by bob, as either release would write it; bob signs it as he signs every commit."""
+    draft = _decision(held, DecisionKind.REVOKE, "mallory", version=version)
+    place = held.clone("bob")
+    held.push("bob", check=False)  # borrows the commits that the server does not have yet
+    held.program("bob", "git", "checkout", "-q", draft, at=place)
+    held.program(
+        "bob", "git", "-c", "gpg.format=ssh", "commit", "-q", "--amend", "--allow-empty", "--no-edit", "-S", at=place
+    )
+    pushed = held.push("bob", f"HEAD:{REVOCATIONS}brain/{ULID}", check=False)
+    assert (pushed.code, "decision_refused" in pushed.text) == (1, True)

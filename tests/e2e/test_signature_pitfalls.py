@@ -15,6 +15,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
 from gitops.model.approval import Approval, ApprovalStatement
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
+from tests.support.signed import signer
 
 pytestmark = pytest.mark.e2e
 
@@ -31,11 +32,13 @@ def _made(loop: Loop, who: str = "bob") -> tuple[Approval, ApprovalStatement]:
     return loop.evidence(made.commit or "")
 
 
-def _commit(loop: Loop, approval: Approval, told: ApprovalStatement, committer: Person) -> NewCommit:
-    """The commit of an approval by any committer at any time."""
+def _commit(loop: Loop, approval: Approval, told: ApprovalStatement, committer: Person, who: str = "bob") -> NewCommit:
+    """The commit of an approval by any committer at any time; `who` signed the statement."""
     files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
     tree = loop.store.write_files(loop.store.commit(told.ledger_head).tree, files)
-    message = statement_message(told, f"{approval.operation} {approval.resource}")
+    message = statement_message(
+        told, f"{approval.operation} {approval.resource}", sign=signer(loop.store, loop.key(who))
+    )
     return NewCommit(tree, (told.ledger_head,), committer, message)
 
 
@@ -66,9 +69,27 @@ def test_the_committer_is_a_name_and_the_key_is_the_person(pending: Loop) -> Non
 def test_a_committer_with_a_good_name_and_a_strange_key_is_nobody(pending: Loop) -> None:
     """Row 1, the other way round: bob's name, mallory's key."""
     approval, told = _made(pending)
-    commit = _commit(pending, approval, told, Person("bob", email("bob"), BEFORE_IT_EXPIRED))
+    commit = _commit(pending, approval, told, Person("bob", email("bob"), BEFORE_IT_EXPIRED), "mallory")
     forged = pending.store.write_commit(commit, signing_key=str(pending.key("mallory")))
     _refused(pending, _placed(pending, forged), "approval_signer_unknown")
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_amending_a_commit_that_somebody_drafted_approves_nothing(pending: Loop, version: int) -> None:
+    """Mallory drafts bob's approval, as either release would write it; bob signs it as he signs every commit."""
+    approval, told = _made(pending)
+    pending.push("bob", f"{told.ledger_head}:refs/heads/topic")
+    draft = pending.write_approval(approval, replace(told, version=version), "mallory", away=True)
+    pending.push("mallory", f"{draft}:refs/heads/topic")
+    pending.program("bob", "git", "fetch", "-q", "origin", "topic")
+    pending.program("bob", "git", "checkout", "-q", "FETCH_HEAD")
+    pending.program("bob", "git", "-c", "gpg.format=ssh", "commit", "-q", "--amend", "--no-edit", "-S")
+    ref = f"{APPROVALS}{approval.approval_id}"
+    pushed = pending.push("bob", f"HEAD:{ref}", check=False)
+    code = "approval_stale" if version == 1 else "approval_signature_invalid"
+    assert (pushed.code, code in pushed.text) == (1, True)
+    pending.push("bob", "HEAD:refs/heads/topic", "--force")
+    _refused(pending, _placed(pending, pending.tip("refs/heads/topic")), code)
 
 
 def _with_rules(loop: Loop, files: dict[str, bytes | None]) -> None:

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.approvals.decisions import (
+    DecisionNeed,
     debt_of,
     find_settlements,
     open_debts,
     revoked_approvals,
+    verify_decision,
     verify_revocations,
     with_debts,
     with_settled,
@@ -46,6 +48,7 @@ from gitops.model.plan import PlanInputs
 from gitops.model.trust import Signer, TrustRoot
 from gitops.plan.planner import make_plan
 from tests.support.planning import change, desired, hexed, state
+from tests.support.signed import own_signature
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
 HEAD, TREE = "1" * 40, "3" * 40
@@ -115,6 +118,7 @@ def evidence(person: str, via: Via, number: int, *, old_key: bool = False) -> Ap
         signature=CommitSignature(signed=True, good=True, key=key, key_type="ssh-ed25519", namespace="git"),
         on_chain=True,
         reviewed_tree=TREE if via is Via.FORGE else None,
+        own_signature=own_signature(key),
     )
 
 
@@ -220,7 +224,9 @@ def decided(kind: DecisionKind, item: ApprovalEvidence, by: str, number: int) ->
         kind, f"01HG7YAT0000000000000000{number:02d}", TARGET, approval_id, item.commit, "x", HEAD, timestamp(NOW), "n"
     )
     signature = CommitSignature(signed=True, good=True, key=by, key_type="ssh-ed25519", namespace="git")
-    return DecisionEvidence(f"{number + 100:040x}", "ref", (HEAD,), decision, signature, on_chain=True)
+    return DecisionEvidence(
+        f"{number + 100:040x}", "ref", (HEAD,), decision, signature, on_chain=True, own_signature=own_signature(by)
+    )
 
 
 keys = st.sampled_from([s.key for s in TRUST.signers] + ["KEY-mallory"])
@@ -233,6 +239,25 @@ def test_a_revocation_counts_unless_a_stranger_signed_it(way: tuple[str, Via, bo
     verdicts = verify_revocations([item], decisions, TRUST, target=TARGET, at=NOW)
     assert [v.accepted for v in verdicts] == [key != "KEY-mallory" for key in by]
     assert bool(revoked_approvals(verdicts)) is any(key != "KEY-mallory" for key in by)
+
+
+@given(
+    st.sampled_from(DecisionKind), st.integers(1, 2), st.integers(1, 3), st.sampled_from([None, "KEY-ben", "KEY-cleo"])
+)
+def test_a_decision_counts_by_the_rules_of_the_entry_that_takes_it_into_account(
+    kind: DecisionKind, version: int, entry: int, inner: str | None
+) -> None:
+    """What the first release signed has no signature of its own: it counts for entries of that release alone."""
+    made = decided(kind, evidence("ada", Via.BREAK_GLASS, 0), "KEY-ben", 1)
+    assert made.decision is not None
+    made = replace(
+        made,
+        decision=replace(made.decision, version=version),
+        own_signature=None if inner is None else own_signature(inner),
+    )
+    need = DecisionNeed(TARGET, NOW, made.decision.approval_id, made.decision.subject, "ada", entry)
+    expected = entry < 3 or (version == 2 and inner == "KEY-ben")
+    assert verify_decision(made, kind, need, TRUST).accepted is expected
 
 
 @given(st.sampled_from(["ada", "ben"]), st.lists(keys, max_size=5))

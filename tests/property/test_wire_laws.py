@@ -39,6 +39,7 @@ from gitops.model.ledger import (
     Status,
     StatusRecord,
 )
+from tests.support.signed import drafted
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow])
 
@@ -181,7 +182,7 @@ def test_an_entry_survives_being_stored_and_its_message_says_the_same(entry: Led
     lines,
 )
 def test_a_statement_survives_its_message(statement: ApprovalStatement, summary: str) -> None:
-    assert read_statement(statement_message(statement, summary)) == statement
+    assert read_statement(statement_message(statement, summary, sign=drafted)) == statement
 
 
 @relaxed

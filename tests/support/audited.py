@@ -40,6 +40,7 @@ from tests.support.clock import FixedClock
 from tests.support.git_fixture import bare, environment, opened, public_key, ssh_key
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
+from tests.support.signed import signer
 
 MAIN = "refs/heads/main"
 CLUSTER = "brain"
@@ -254,7 +255,8 @@ class Life:
         base = self.repository.commit(statement.ledger_head).tree
         path = f"__cluster/approvals/{approval.approval_id}.json"
         tree = self.repository.write_files(base, {path: write_approval(approval)})
-        new = NewCommit(tree, (statement.ledger_head,), person(who), statement_message(statement, "delete it"))
+        message = statement_message(statement, "delete it", sign=signer(self.repository, self.keys[who]))
+        new = NewCommit(tree, (statement.ledger_head,), person(who), message)
         return self.repository.write_commit(new, signing_key=str(self.keys[who]))
 
     def forge(self, number: int, lie: Lie) -> str:

@@ -34,13 +34,14 @@ from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
 from tests.support.prefork import PROGRAM, start
+from tests.support.signed import drafted, signer
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = "refs/heads/main"
@@ -392,7 +393,9 @@ class Loop:
     ) -> str:
         """An approval commit that says anything, signed by anybody or nobody."""
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
-        message = statement_message(statement, f"{approval.operation} {approval.resource}")
+        own = drafted if key is None else signer(self.store, self.key(key))
+        sign = own if statement.version == STATEMENT_VERSION else None
+        message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return self.commit("mallory", files, statement.ledger_head, message=message, key=key, away=away)
 
 

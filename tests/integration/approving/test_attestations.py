@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import sign_approval
 from gitops.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.approving.decide import revoke
@@ -296,14 +295,3 @@ def test_an_attestation_that_was_used_is_left_alone(life: Life) -> None:
     assert deleted(life.apply())
     assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named) == ()
     assert errors(revoke(office(life, "ada"), identity, "late")) == ["approval_spent"]
-
-
-def test_a_document_that_was_not_attested_is_written_as_before(life: Life) -> None:
-    """Approvals by signature keep their bytes: nothing of the other ways is in them."""
-    life.approve("ada", "graph.legacy")
-    (ref,) = branches(life)
-    commit = life.repository.resolve(ref) or ""
-    approval, said = life.approval(commit)
-    assert life.repository.commit(commit).message == statement_message(said, "delete graph.legacy")
-    assert '"via"' not in life.repository.commit(commit).message
-    assert b"via" not in write_approval(approval)

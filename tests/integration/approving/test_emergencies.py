@@ -31,6 +31,7 @@ from tests.support.governed import (
     waiting,
     warnings,
 )
+from tests.support.signed import signer
 
 QUERY = {
     "cluster/notes.gq": b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title, $n.title as t }\n}\n"
@@ -147,7 +148,9 @@ def _countersigned(life: Life, who: str, approval_id: str, name: str) -> str:
         nonce="n",
     )
     tree = life.repository.commit(told.ledger_head).tree
-    commit = NewCommit(tree, (told.ledger_head,), person(who), decision_message(told))
+    commit = NewCommit(
+        tree, (told.ledger_head,), person(who), decision_message(told, sign=signer(life.repository, life.keys[who]))
+    )
     draft = life.repository.write_commit(commit, signing_key=str(life.keys[who]))
     life.repository.update_refs([RefUpdate(f"{COUNTERSIGNATURES}brain/{name}", ZERO, draft)])
     return draft

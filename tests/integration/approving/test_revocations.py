@@ -19,6 +19,7 @@ from gitops.model.ledger import LockInfo
 from tests.support.audited import CONFIG, Life, person
 from tests.support.git_fixture import ssh_key
 from tests.support.governed import branches, deleted, errors, office, waiting, warnings
+from tests.support.signed import drafted, signer
 
 ULID = "01BX5ZZKBKACTAV9WEVGEMMVS0"
 
@@ -197,8 +198,9 @@ def place(life: Life, told: Decision, who: str | None, *, parent: str | None = N
     parent = parent or told.ledger_head
     base = life.repository.commit(parent).tree
     tree = life.repository.write_files(base, {"__cluster/more": b"x"}) if files else base
-    commit = NewCommit(tree, (parent,), person("ada"), decision_message(told))
     key = None if who is None else str(life.keys[who])
+    sign = drafted if key is None else signer(life.repository, key)
+    commit = NewCommit(tree, (parent,), person("ada"), decision_message(told, sign=sign))
     draft = life.repository.write_commit(commit, signing_key=key)
     life.repository.update_refs([RefUpdate(f"{REVOCATIONS}brain/{told.decision_id}", ZERO, draft)])
 

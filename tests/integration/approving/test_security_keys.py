@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.git.sshsig import ARMOR_BEGIN, ARMOR_END
-from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement
 from tests.support.audited import Life, declared, person
 from tests.support.governed import branches, deleted, warnings
 
@@ -39,14 +40,14 @@ class SecurityKey:
         """The public key as an allowed-signers file has it."""
         return f"{KIND.decode()} {base64.b64encode(self._blob).decode()}"
 
-    def sign(self, payload: bytes, flags: int) -> str:
-        """The armored signature of a commit; `flags` 1 is the touch, 4 the PIN."""
+    def sign(self, payload: bytes, flags: int, namespace: bytes = b"git") -> str:
+        """An armored signature; `flags` 1 is the touch, 4 the PIN."""
         digest = string(hashlib.sha512(payload).digest())
-        message = b"SSHSIG" + string(b"git") + string(b"") + string(b"sha512") + digest
+        message = b"SSHSIG" + string(namespace) + string(b"") + string(b"sha512") + digest
         tail = bytes([flags]) + b"\0\0\0\7"
         signed = hashlib.sha256(APPLICATION).digest() + tail + hashlib.sha256(message).digest()
         signature = string(KIND) + string(self._private.sign(signed)) + tail
-        parts = (self._blob, b"git", b"", b"sha512", signature)
+        parts = (self._blob, namespace, b"", b"sha512", signature)
         text = base64.b64encode(b"SSHSIG\0\0\0\1" + b"".join(map(string, parts))).decode()
         lines = [text[at : at + 70] for at in range(0, len(text), 70)]
         return "\n".join([ARMOR_BEGIN, *lines, ARMOR_END, ""])
@@ -67,18 +68,19 @@ def approved(life: Life, flags: int) -> str:
     commit = life.repository.resolve(ref) or ""
     approval, statement = life.approval(commit)
     life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
-    raw = _bytes(life, replace(approval, approved_by="zoe"), statement)
+    raw = _bytes(life, replace(approval, approved_by="zoe"), statement, flags)
     life.repository.update_refs(
         [RefUpdate(ref, ZERO, life.repository._write("commit", with_signature(raw, SecurityKey().sign(raw, flags))))]
     )
     return ref
 
 
-def _bytes(life: Life, approval: Approval, statement: ApprovalStatement) -> bytes:
+def _bytes(life: Life, approval: Approval, statement: ApprovalStatement, flags: int) -> bytes:
     path = f"__cluster/approvals/{approval.approval_id}.json"
     base = life.repository.commit(statement.ledger_head).tree
     tree = life.repository.write_files(base, {path: write_approval(approval)})
-    message = statement_message(statement, "delete graph.legacy")
+    sign = partial(SecurityKey().sign, flags=flags, namespace=APPROVAL_NAMESPACE.encode())
+    message = statement_message(statement, "delete graph.legacy", sign=sign)
     return format_commit(NewCommit(tree, (statement.ledger_head,), person("mallory"), message))
 
 

@@ -18,6 +18,7 @@ from gitops.model.approval import Decision, DecisionKind, ForgeGrant, GrantSourc
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from tests.support.audited import CLUSTER, CONFIG, Lie, Life, person, saying
 from tests.support.governed import alone, attested, grant, made, office, waiting
+from tests.support.signed import signer
 
 QUERY = b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title, $n.title as t }\n}\n"
 # 4 announces the delete, 5 says that it happened and what it owes, 6 settles that, 7 applies the next change.
@@ -216,7 +217,8 @@ def revocation(life: Life, number: int, who: str) -> Mapping[str, str]:
         created_at="2026-07-02T10:00:00Z",
         nonce="n",
     )
-    new = NewCommit(life.repository.commit(seen).tree, (seen,), person(who), decision_message(decision))
+    message = decision_message(decision, sign=signer(life.repository, life.keys[who]))
+    new = NewCommit(life.repository.commit(seen).tree, (seen,), person(who), message)
     commit = life.repository.write_commit(new, signing_key=str(life.keys[who]))
     return {f"{revocations_prefix(CLUSTER)}{OTHER}": commit}
 

@@ -15,6 +15,7 @@ from gitops.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.model.change import Action
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, commit, opened, public_key
+from tests.support.signed import drafted, own_signature, signer
 
 ID = "01J00000000000000000000001"
 PATH = f"__cluster/approvals/{ID}.json"
@@ -63,16 +64,18 @@ def statement(head: str) -> ApprovalStatement:
 
 
 def told(head: str) -> str:
-    return statement_message(statement(head), "delete graph.staging")
+    return statement_message(statement(head), "delete graph.staging", sign=drafted)
 
 
 def test_a_good_one(repository: Repository, head: str, keys: Keys) -> None:
     files = {PATH: write_approval(APPROVAL)}
-    one = commit(repository, files, head, message=told(head), signing_key=str(keys.ada))
+    message = statement_message(statement(head), "delete graph.staging", sign=signer(repository, keys.ada))
+    one = commit(repository, files, head, message=message, signing_key=str(keys.ada))
     evidence = read_evidence(repository, REF, one, frozenset({head}))
     assert (evidence.commit, evidence.ref, evidence.parents, evidence.changed_paths) == (one, REF, (head,), (PATH,))
     assert (evidence.approval, evidence.statement, evidence.problem) == (APPROVAL, statement(head), "")
     assert (evidence.signature.good, evidence.signature.key) == (True, public_key(keys.ada).split()[1])
+    assert evidence.own_signature == own_signature(public_key(keys.ada).split()[1])
     assert evidence.on_chain
     assert not read_evidence(repository, REF, one, frozenset({one})).on_chain
 

@@ -22,8 +22,12 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.approvals.documents.STATEMENT": {
         1: ("statement.message.txt",),
         2: ("statement.forge.txt", "statement.break-glass.txt"),
+        3: ("statement_3.signature.txt", "statement_3.forge.txt", "statement_3.break-glass.txt"),
     },
-    "gitops.approvals.documents.DECISION": {1: ("decision.revoke.txt", "decision.countersign.txt")},
+    "gitops.approvals.documents.DECISION": {
+        1: ("decision.revoke.txt", "decision.countersign.txt"),
+        2: ("decision_2.revoke.txt", "decision_2.countersign.txt"),
+    },
     "gitops.audit.pin.PIN": {1: ("pin.json",)},
     "gitops.bot.kept_plans.PLAN_RECORD": {1: ("plan_record.json", "plan_record.no_plan.json")},
     "gitops.forge.refs.documents.CHECK": {1: ("forge/check_1.json",)},
@@ -42,7 +46,11 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("graph/manifest_2.branch.json", "graph/manifest_2.create.json", "graph/manifest_2.merge.json"),
     },
     "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
-    "gitops.ledger.documents.ENTRY": {1: ("entry.json",), 2: ("entry.emergency.json", "entry.countersign.json")},
+    "gitops.ledger.documents.ENTRY": {
+        1: ("entry.json",),
+        2: ("entry.emergency.json", "entry.countersign.json"),
+        3: ("entry_3.json",),
+    },
     "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json")},
     "gitops.ledger.documents.LOCK": {1: ("lock.json",)},
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
@@ -83,9 +91,9 @@ def declared(kind: type) -> dict[str, Any]:
 
 
 def _json(file: str) -> bytes:
-    """The JSON of a golden file: all of it, or the last line of a commit message."""
+    """The JSON of a golden file: all of it, or the line below the subject of a commit message."""
     data = (DOCUMENTS / file).read_bytes()
-    return data.rstrip(b"\n").split(b"\n")[-1] if file.endswith(".txt") else data
+    return data.split(b"\n")[2] if file.endswith(".txt") else data
 
 
 def test_every_version_of_every_declared_document_has_a_golden_file() -> None:
@@ -107,11 +115,13 @@ def test_a_golden_file_reads_and_writes_back_to_the_same_bytes(name: str, versio
     if not file.endswith(".txt"):
         assert document.write(value) == data
         return
-    (message,) = (each for each in declared(SignedMessage).values() if each.document is document)
+    message = next(each for each in declared(SignedMessage).values() if each.document is document)
     text = (DOCUMENTS / file).read_text(encoding="utf-8")
     assert canonical(document.form(value)) == data
     assert message.read(text) == value
-    assert message.write(value, text.split("\n")[0].removeprefix(message.subject(value))) == text
+    _, armor = message.signature(text)
+    summary = text.split("\n")[0].removeprefix(message.subject(value))
+    assert message.write(value, summary, sign=(lambda _: armor) if armor else None) == text
 
 
 WRONG: tuple[Any, ...] = (

@@ -148,6 +148,7 @@ def test_approval() -> None:
 
 def test_entry() -> None:
     entry = LedgerEntry(
+        version=1,
         number=2,
         kind=EntryKind.APPLY,
         operation="01K2H7S6P0T4V8WXAYZ2B6CDEF",

@@ -22,6 +22,7 @@ DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 MESSAGE = (DOCUMENTS / "statement.message.txt").read_text(encoding="utf-8")
 ENTRY = read_entry((DOCUMENTS / "entry.json").read_bytes())
 STATEMENT = ApprovalStatement(
+    version=1,
     approval_id="01K2H7Q3M8ZR4T6V9WXEYA1B5C",
     target=ClusterTarget("library/clusters", "library", "production", "refs/heads/main", "clusters/library"),
     cluster_tree="3" * 40,

@@ -34,10 +34,13 @@ GRANT = ForgeGrant(
 )
 STATEMENTS = {
     "statement.message.txt": FIRST,
-    "statement.forge.txt": dataclasses.replace(FIRST, via=Via.FORGE, grant=GRANT),
-    "statement.break-glass.txt": dataclasses.replace(FIRST, via=Via.BREAK_GLASS, emergency="it leaks personal data"),
+    "statement.forge.txt": dataclasses.replace(FIRST, via=Via.FORGE, grant=GRANT, version=2),
+    "statement.break-glass.txt": dataclasses.replace(
+        FIRST, via=Via.BREAK_GLASS, emergency="it leaks personal data", version=2
+    ),
 }
 DECISION = Decision(
+    version=1,
     kind=DecisionKind.REVOKE,
     decision_id="01K2H7W0T4XAYZ6B8DE2FG4HJK",
     target=FIRST.target,
@@ -56,7 +59,7 @@ USE = ApprovalUse(APPROVAL_ID, "8" * 40, Address("graph.staging"), "ada@example.
 DEBT = Debt(APPROVAL_ID, "8" * 40, Address("graph.staging"), "ada@example.org", "it leaks personal data")
 SETTLED = DebtSettlement(APPROVAL_ID, DECISION.decision_id, "9" * 40, "mira@example.org")
 ENTRIES = {
-    "entry.emergency.json": dataclasses.replace(ENTRY, approvals=(USE,), debts=(DEBT,)),
+    "entry.emergency.json": dataclasses.replace(ENTRY, approvals=(USE,), debts=(DEBT,), version=2),
     "entry.countersign.json": dataclasses.replace(
         ENTRY,
         number=3,
@@ -66,6 +69,7 @@ ENTRIES = {
         changes=(),
         approvals=(),
         settled=(SETTLED,),
+        version=2,
     ),
 }
 
@@ -118,7 +122,7 @@ REFUSED_STATEMENTS = {
     "version 1 with a way": edited("statement.message.txt", via="signature"),
     "version 2 by signature": edited("statement.message.txt", version=2, via="signature", grant=None, emergency=None),
     "version 2 without its fields": edited("statement.message.txt", version=2),
-    "version 3": edited("statement.forge.txt", version=3),
+    "version 3 without a signature of its own": edited("statement.forge.txt", version=3),
     "forge without a grant": edited("statement.forge.txt", grant=None),
     "forge with an emergency": edited("statement.forge.txt", emergency="x"),
     "emergency with a grant": edited("statement.break-glass.txt", grant=FORM.get("grant")),

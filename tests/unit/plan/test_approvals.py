@@ -15,6 +15,7 @@ from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement,
 from gitops.model.change import Action, Disposition, Reason
 from gitops.model.trust import Signer, TrustRoot
 from tests.support.planning import change, hexed
+from tests.support.signed import own_signature
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
 HEAD, COMMIT = "1" * 40, "2" * 40
@@ -69,6 +70,7 @@ def evidence(by: str = "sam", identity: str = "AP1") -> ApprovalEvidence:
         statement=statement(identity),
         signature=signature(by),
         on_chain=True,
+        own_signature=own_signature(f"KEY-{by.upper()}"),
     )
 
 
@@ -137,6 +139,29 @@ def test_step_2_signature(bad):
     code, message = refusal(replace(GOOD, signature=bad))
     assert code == "approval_signature_invalid"
     assert bad.problem in message
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        None,
+        replace(own_signature("KEY-SAM"), good=False),
+        replace(own_signature("KEY-SAM"), namespace="git"),
+        own_signature("KEY-ALEX"),
+    ],
+    ids=["absent", "bad", "of another purpose", "by another key"],
+)
+def test_step_2_the_statement_is_signed_by_the_key_of_its_commit(inner):
+    assert refusal(replace(GOOD, own_signature=inner))[0] == "approval_signature_invalid"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_step_2_what_the_first_release_signed_counts_for_its_own_entries_alone(version):
+    early = replace(GOOD, statement=replace(statement(), version=version), own_signature=None)
+    code, message = refusal(early)
+    assert code == "approval_stale"
+    assert "approve again" in message
+    assert verify_approval(early, replace(NEED, version=2), TRUST).accepted
 
 
 @pytest.mark.parametrize(
