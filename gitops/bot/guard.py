@@ -8,11 +8,17 @@ The refs that carry trust accept only what is allowed here. A check that fails t
 3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
 4. Only the bot writes its other refs.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
+6. No ref has a name that a file system could take for one of the refs above because it ignores case or the form of letters, and
+   none replaces objects (`refs/replace/`): git would show other commits than those that are verified.
+
+A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are reserved there.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 from gitops.approvals.verify import own_signature_problem, signature_refusal
 from gitops.bot.project import require_plain
@@ -42,7 +48,15 @@ from gitops.model.approval import DecisionKind
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
 _OWN = ("refs/gitops/", "refs/heads/gitops/")
+_REPLACED = "refs/replace/"
 _MAX_NEW_ENTRIES = 1000
+
+
+def is_governed(reader: GitReader, default_ref: str) -> bool:
+    """Whether a repository has a `gitops.yaml` on its default branch, or a ledger from when it had one."""
+    head = reader.resolve(default_ref)
+    named = head is not None and reader.read(reader.commit(head).tree, CONFIG_FILE) is not None
+    return named or bool(reader.refs(LEDGERS.rstrip("/")))
 
 
 class PushGuard:
@@ -79,8 +93,12 @@ class PushGuard:
             self._check_lock(update)
         elif f"{ref}/".startswith(_OWN):
             raise _refused("only the bot writes its refs")
+        elif f"{_folded(ref)}/".startswith(_OWN):
+            raise _refused("where file systems ignore case this is a ref of the bot; give it another name")
         elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()):
             yield from self._check_target(update)
+        elif self._governed:
+            self._check_other(update)
 
     def _check_ledger(self, update: RefUpdate) -> None:
         """Rule 1."""
@@ -160,10 +178,13 @@ class PushGuard:
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
         """Rule 5, for the clusters of the branch before and after the push."""
-        if update.new == ZERO:
-            raise _refused("the target branch is never deleted")
-        if update.old != ZERO and not self._reader.is_ancestor(update.old, update.new):
-            raise _refused("the target branch only moves forward")
+        if self._governed:
+            if update.new == ZERO:
+                raise _refused("the target branch is never deleted")
+            if update.old != ZERO and not self._reader.is_ancestor(update.old, update.new):
+                raise _refused("the target branch only moves forward")
+        elif update.new == ZERO:
+            return
         tree = self._reader.commit(update.new).tree
         # Raises for a tree of a few objects that stands for billions of files.
         self._reader.changed_paths(None if update.old == ZERO else self._reader.commit(update.old).tree, tree)
@@ -191,15 +212,33 @@ class PushGuard:
                 source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
                 yield f"{problem.code}: {problem.path}: {problem.message}{source}"
 
+    def _check_other(self, update: RefUpdate) -> None:
+        """Rule 6. A ref that replaces an object may be deleted."""
+        folded = _folded(update.ref)
+        if folded.startswith(_REPLACED) and update.new != ZERO:
+            raise _refused("a ref that replaces an object would show other commits than those that are verified")
+        for target in (self._default_ref, *(rule.ref for rule in self._declared())):
+            if _folded(target) == folded:
+                raise _refused(f"where file systems ignore case this is {target}; give it another name")
+
     def _declared(self) -> tuple[ClusterRule, ...]:
         """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""
         if self._declared_clusters is None:
             self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
         return self._declared_clusters
 
+    @cached_property
+    def _governed(self) -> bool:
+        return is_governed(self._reader, self._default_ref)
+
     def _clusters_at(self, commit: str | None) -> tuple[ClusterRule, ...]:
         content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
         return () if content is None else tuple(parse_bot_config(content).clusters)
+
+
+def _folded(ref: str) -> str:
+    """One form for all refs that a file system could take for each other."""
+    return unicodedata.normalize("NFKC", ref).casefold()
 
 
 def _refused(detail: str) -> GitopsError:

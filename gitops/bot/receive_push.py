@@ -7,42 +7,19 @@ by the handlers of all other forges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
 from gitops.bot.authors import KnownPush
-from gitops.bot.changes import changes_cluster, is_merged_by, push_adds_more
+from gitops.bot.changes import is_merged_by, push_adds_more
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.project import Project
+from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update
 from gitops.bot.results import LogLine
-from gitops.forge.port import ChangeRequest, Forge
 from gitops.git.port import ZERO, Person, RefUpdate
-from gitops.ledger.chain import BRANCHES, SIGNED
-from gitops.render.characters import visible
-
-_HEADS = "refs/heads/"
-_MAX_TITLE = 200
-
-
-class RequestKeeper(Forge, Protocol):
-    """A forge whose change requests the bot itself opens and closes."""
-
-    def open_or_update(
-        self, source: str, target: str, head: str, title: str, pusher: str
-    ) -> tuple[ChangeRequest, bool]:
-        """The open request of a branch, new or moved to `head`; True if it is new."""
-        ...
-
-    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
-        """Record that a commit of the target branch contains the request."""
-        ...
-
-    def close(self, number: int) -> ChangeRequest:
-        """Record that the branch of the request is deleted."""
-        ...
+from gitops.ledger.chain import SIGNED
 
 
 def receive_push(
@@ -66,15 +43,18 @@ def receive_push(
     for update in updates:
         if update.ref in targets and update.new != ZERO:
             yield from _apply_merged(context, forge, update, pusher)
+    topics = [u for u in updates if is_topic(context, u.ref)]
     for update in updates:
         if update.ref.startswith(SIGNED) and update.new != ZERO:
             yield from handle_signed_ref(context, update.ref)
-        elif update.ref.startswith(_HEADS) and update.ref not in targets and not update.ref.startswith(BRANCHES):
-            yield from _plan_topic(context, forge, update, pusher)
+    # One push can move hundreds of branches: what is the same for all of them is asked once.
+    touches = heads_that_touch(context)
+    for update in topics:
+        yield from _plan_topic(context, forge, update, pusher, touches)
 
 
 def _plan_topic(
-    context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None
+    context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None, touches: Callable[[str], bool]
 ) -> Iterator[LogLine]:
     """A topic branch moved: open, move or close its request, then plan it."""
     target, source = context.project.default_ref, update.ref
@@ -85,16 +65,10 @@ def _plan_topic(
             context.refresh()
             yield LogLine(f"request {request.number}: closed, its branch is deleted")
         return
-    head = context.project.head_of(target)
-    touched = any(changes_cluster(context.project, r, head, update.new) for r in context.rules_for(target))
-    if not touched and not own:
+    if not own and not touches(update.new):
         return
-    commit = context.store.commit(update.new)
-    subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
-    who = visible(pusher or commit.author.email or "unknown")
-    request, opened = forge.open_or_update(source, target, update.new, subject or "untitled", who)
-    context.refresh()
-    yield LogLine(f"request {request.number}: {'opened' if opened else 'updated'} for {source.removeprefix(_HEADS)}")
+    request, line = open_or_update(context, forge, source, update.new, pusher)
+    yield line
     yield from plan_request(context, request)
 
 

@@ -1,8 +1,9 @@
 """The sweep: apply merges that no run applied, then plan requests that no run planned, whatever became of their events.
 
 A merge with `[skip ci]`, a run that was cancelled, a webhook that got lost: each leaves a branch ahead of its ledger, or a head
-without the status of its plan. The sweep finds both by looking. It never breaks a lock, because a dead holder looks like a slow
-one; it shows the lock with the command that removes it.
+without the status of its plan. A hook that did not end, in a repository that is its own forge, leaves a branch without a request.
+The sweep finds all of them by looking. It never breaks a lock, because a dead holder looks like a slow one; it shows the lock
+with the command that removes it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gitops.bot.context import EventContext
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.report import status_context
+from gitops.bot.request_keeper import RequestKeeper, catch_up
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
@@ -32,6 +34,11 @@ _MOST_REQUESTS = 20
 def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
     """Sweep all clusters, or the one called `cluster`; a problem of one does not stop the others."""
     rules = [rule for rule in context.config.clusters if cluster in (None, rule.name)]
+    if isinstance(context.forge, RequestKeeper):
+        try:
+            yield from catch_up(context, context.forge)
+        except GitopsError as error:
+            yield error_line("change requests", error)
     for rule in rules:
         try:
             yield from _sweep_cluster(context, rule)

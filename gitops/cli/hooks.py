@@ -66,13 +66,19 @@ def _pre_receive(_: list[str]) -> int:
 
 
 def _post_receive(_: list[str]) -> int:
-    """Plan, apply, report. The push is accepted already: git ignores the exit code, so a problem is only printed."""
+    """Plan, apply, report. The push is accepted already: git ignores the exit code, so a problem is only printed.
+
+    Hooks can be installed for many repositories at once: in one that does not use gitops they do nothing.
+    """
+    from gitops.bot.guard import is_governed
     from gitops.bot.receive_push import receive_push
 
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS) if not ref.startswith("refs/gitops/")]
     if not updates:
         return OK
     local = LocalProject(_git_dir())
+    if not is_governed(local.repository, local.default_ref()):
+        return OK
     bot = local.person()
     actor = local.setting("gitops.actor") or bot.email
     pusher = os.environ.get("REMOTE_USER")
@@ -151,11 +157,11 @@ def _pre_push(rest: list[str]) -> int:
     pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]
     if not pushed:
         return OK
-    local = LocalProject(".", rest[0] if rest and "/" not in rest[0] else None)
     try:
+        local = LocalProject(".", rest[0] if rest and "/" not in rest[0] else None)
         config = local.project.config()
     except GitopsError:
-        # Before the first push there is no target branch with a configuration.
+        # The remote has no configuration: it does not use gitops, or not yet.
         return OK
     failed = False
     for commit in pushed:

@@ -186,6 +186,10 @@ class Repository:
 
     def refs(self, prefix: str) -> Mapping[str, str]:
         """Full ref name to object id for the ref `prefix` and all refs in the folder `prefix`, sorted."""
+        # Where there is a ref, there is no folder of that name; to list all refs takes long where there are many.
+        alone = self._ref_target(prefix)
+        if alone is not None:
+            return {prefix: alone}
         with _failures(prefix):
             names = [str(name) for name in self._repo.references if is_below(str(name), prefix)]
         targets = {name: self._ref_target(name) for name in sorted(names)}

@@ -296,7 +296,7 @@ class Loop:
         """
         store = self._opened(self.workshop) if away else self.store
         if not parents:
-            tip = store.resolve(MAIN) if not away else self.tip()
+            tip = store.resolve(MAIN) if not away else Repository(self.server).resolve(MAIN)
             parents = () if tip is None else (tip,)
         base = store.commit(parents[0]).tree if parents else None
         person = Person(who, email(who), TIME)

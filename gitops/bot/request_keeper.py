@@ -1,0 +1,95 @@
+"""The change requests of a repository that is its own forge: topic branches open, move and close them, merges end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Protocol, runtime_checkable
+
+from gitops.bot.changes import changes_cluster, is_merged_by
+from gitops.bot.context import EventContext
+from gitops.bot.results import LogLine, error_line
+from gitops.core.errors import GitopsError
+from gitops.forge.port import ChangeRequest, Forge
+from gitops.git.port import ZERO, RefUpdate
+from gitops.ledger.chain import BRANCHES
+from gitops.render.characters import visible
+
+HEADS = "refs/heads/"
+_MAX_TITLE = 200
+
+
+@runtime_checkable
+class RequestKeeper(Forge, Protocol):
+    """A forge whose change requests the bot itself opens and closes."""
+
+    def open_or_update(
+        self, source: str, target: str, head: str, title: str, pusher: str
+    ) -> tuple[ChangeRequest, bool]:
+        """The open request of a branch, new or moved to `head`; True if it is new."""
+        ...
+
+    def mark_merged(self, number: int, commit: str) -> ChangeRequest:
+        """Record that a commit of the target branch contains the request."""
+        ...
+
+    def close(self, number: int) -> ChangeRequest:
+        """Record that the branch of the request is deleted."""
+        ...
+
+
+def is_topic(context: EventContext, ref: str) -> bool:
+    """Whether a ref is a branch that can be the source of a change request."""
+    return ref.startswith(HEADS) and not ref.startswith(BRANCHES) and not context.rules_for(ref)
+
+
+def heads_that_touch(context: EventContext) -> Callable[[str], bool]:
+    """A function that says whether a head of a topic branch changed a cluster, or keys and rules. Each is compared once."""
+    project, target = context.project, context.project.default_ref
+    base, rules = project.head_of(target), context.rules_for(target)
+    return cache(lambda head: any(changes_cluster(project, rule, base, head) for rule in rules))
+
+
+def open_or_update(
+    context: EventContext, forge: RequestKeeper, source: str, head: str, pusher: str | None
+) -> tuple[ChangeRequest, LogLine]:
+    """The request of a topic branch at its new head, and what became of it."""
+    commit = context.store.commit(head)
+    subject = visible(commit.message.partition("\n")[0].strip()[:_MAX_TITLE])
+    who = visible(pusher or commit.author.email or "unknown")
+    request, opened = forge.open_or_update(source, context.project.default_ref, head, subject or "untitled", who)
+    context.refresh()
+    word = "opened" if opened else "updated"
+    return request, LogLine(f"request {request.number}: {word} for {source.removeprefix(HEADS)}")
+
+
+def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
+    """Do for the change requests what pushes asked for whose hook did not end; nothing is planned or applied.
+
+    Branches are compared with requests. A branch at a head that a request had already, in whatever state, asks for nothing.
+    """
+    project, target = context.project, context.project.default_ref
+    heads = project.tools.remote.refs(HEADS.rstrip("/"))
+    topics = {ref: head for ref, head in heads.items() if is_topic(context, ref)}
+    project.fetch_commits(*topics.values())
+    for request in context.open_requests():
+        tip = project.head_of(request.target)
+        if tip is not None and is_merged_by(project, request, RefUpdate(request.target, ZERO, tip)):
+            forge.mark_merged(request.number, tip)
+            yield LogLine(f"request {request.number}: merged as {tip[:12]} or before")
+        elif request.source not in topics:
+            forge.close(request.number)
+            yield LogLine(f"request {request.number}: closed, its branch is deleted")
+    context.refresh()
+    known = {(request.source, request.head) for request in forge.requests()}
+    sources = {request.source for request in context.open_requests(target)}
+    touches = heads_that_touch(context)
+    for source, head in topics.items():
+        if (source, head) in known:
+            continue
+        try:
+            if source in sources or touches(head):
+                yield open_or_update(context, forge, source, head, None)[1]
+        except GitopsError as error:
+            # Anybody can push a branch that cannot be compared; the others still get their requests.
+            yield error_line(source.removeprefix(HEADS), error)
