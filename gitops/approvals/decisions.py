@@ -220,13 +220,13 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
 
 
 def is_approval_record(record: Mapping[str, Any]) -> bool:
-    """Whether a record of the state is of a consumed approval, and not of a countersignature."""
-    return "countersigns" not in record
+    """Whether a record of the state is of a consumed approval, and not of a decision."""
+    return "countersigns" not in record and "revokes" not in record
 
 
 def open_debts(state: LedgerState) -> tuple[Debt, ...]:
     """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
-    settled = {str(r["countersigns"]) for r in state.approval_records.values() if not is_approval_record(r)}
+    settled = {str(r["countersigns"]) for r in state.approval_records.values() if "countersigns" in r}
     debts = []
     for approval_id, record in sorted(state.approval_records.items()):
         if "debt" in record and approval_id not in settled:

@@ -105,7 +105,8 @@ class ApprovalNeed:
     """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
 
     `version` is that of the entry which uses the approval. `at` is the time at that position; `consumed` are the ids of
-    consumed approvals, `revoked` the ids and approvers of revoked ones; `authors` are the authors of the change.
+    consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the authors of
+    the change.
     """
 
     target: ClusterTarget
@@ -116,7 +117,7 @@ class ApprovalNeed:
     at: datetime
     consumed: frozenset[str] = frozenset()
     authors: frozenset[str] = frozenset()
-    revoked: frozenset[tuple[str, str]] = frozenset()
+    revoked: frozenset[tuple[str, str | None]] = frozenset()
     version: int = ENTRY_VERSION
 
 
@@ -267,7 +268,7 @@ def _target(case: _Case) -> _Refusal | None:
 def _validity(case: _Case) -> _Refusal | None:
     """Step 6."""
     identity = case.approval.approval_id
-    if (identity, case.approval.approved_by) in case.need.revoked:
+    if not case.need.revoked.isdisjoint({(identity, case.approval.approved_by), (identity, None)}):
         return Code.APPROVAL_REVOKED, f"{identity} was revoked"
     if identity in case.need.consumed or case.approval.consumed_at is not None:
         return Code.APPROVAL_SPENT, f"{identity} is already consumed"

@@ -19,6 +19,7 @@ from gitops.approvals.decisions import (
 )
 from gitops.approvals.documents import decision_message
 from gitops.approving.approve import ApprovalPublisher
+from gitops.cluster.revocations import REVOKING, RevocationContext, record_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -57,7 +58,7 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
     """
 
     def decide(problems: Diagnostics) -> tuple[str, str, TrustRoot]:
-        with _locked(context, problems):
+        with _locked(context, problems) as held:
             view, trust = _read_ledger(context)
             state = view.state
             if state is not None and approval_id in state.approval_records:
@@ -77,7 +78,10 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
                 [each for each, _ in named], listing.decisions, trust, target=context.target, at=now
             )
             commit = next((each.evidence.commit for each in revocations if each.accepted), None)
-            return approval.resource, commit or _sign(context, DecisionKind.REVOKE, need, view, reason), trust
+            commit = commit or _sign(context, DecisionKind.REVOKE, need, view, reason)
+            if held:
+                _record(context, commit, view, problems)
+            return approval.resource, commit, trust
 
     return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
 
@@ -121,9 +125,9 @@ def _outcome(
 
 
 @contextlib.contextmanager
-def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[None]:
-    """Hold the ledger's lock, or warn that it could not be taken. Raises ConflictError `state_lock_held` if it is held."""
-    info = LockInfo(context.ids.ulid(), "revoke", timestamp(context.clock.now()), context.pid)
+def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[bool]:
+    """Hold the ledger's lock (True), or warn that it could not be taken. Raises ConflictError `state_lock_held` if it is held."""
+    info = LockInfo(context.ids.ulid(), REVOKING, timestamp(context.clock.now()), context.pid)
     held = True
     try:
         context.ledger.acquire(info)
@@ -134,10 +138,25 @@ def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[None]:
         detail = f"{error.detail}; an apply in progress may still use the approval"
         problems.add(error.code, error.path, detail, severity=Severity.WARNING)
     try:
-        yield
+        yield held
     finally:
         if held:
             context.ledger.release(info.lock_id)
+
+
+def _record(context: DecisionContext, commit: str, view: LedgerView, problems: Diagnostics) -> None:
+    """Take the revocation into the ledger at once, where its key may also write entries; else the bot's next run does."""
+    publisher, trust = context.publisher, view.trust
+    signer = None if trust is None else trust.principal(publisher.store.signature(commit).key, at=context.clock.now())
+    if trust is None or signer not in trust.ledger_signers:
+        return
+    into = RevocationContext(context.ledger, context.target, context.clock, context.ids, publisher.author.email)
+    try:
+        # The event of the push may have led to an entry already.
+        record_revocations(into, context.ledger.view())
+    except GitopsError as error:
+        detail = f"the revocation counts, but no entry records it yet: {error.detail}"
+        problems.add(error.code, error.path, detail, severity=Severity.WARNING)
 
 
 def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:

@@ -45,7 +45,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     """Parts 1 and 2: the addresses for which an entry has a quorum. Raises IntegrityError for a refused approval."""
-    position = LedgerPosition(found, walk.numbers, frozenset(walk.state.approval_records))
+    position = LedgerPosition(found, walk.numbers, walk.state)
     accepted: dict[str, list[ApprovalVerification]] = {}
     for use in found.entry.approvals:
         verification = verify_used_approval(walk.reader, use, position)
@@ -125,7 +125,7 @@ def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
         if debt is None:
             detail = f"it settles a debt of {settlement.approval_id}, which is not open"
             raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, detail)
-        problem = settlement_problem(walk.reader, settlement, debt, LedgerPosition(found, walk.numbers, frozenset()))
+        problem = settlement_problem(walk.reader, settlement, debt, LedgerPosition(found, walk.numbers, walk.state))
         if problem:
             raise IntegrityError(
                 Code.LEDGER_DEBT_MISMATCH, f"countersignature {settlement.countersignature}: {problem}"

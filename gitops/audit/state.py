@@ -88,6 +88,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
         raise _mismatch("the record of a used approval is gone")
     used = {use.approval_id for use in transition.entry.approvals}
     taken_in = {settlement.countersignature for settlement in transition.entry.settled}
+    taken_in |= {revocation.commit for revocation in transition.entry.revoked}
     deleted = {a for k in completed if k.intent.kind is IntentKind.GRAPH_DELETE for a in k.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in:
         raise _mismatch("an approval is recorded as used that the entry did not use")

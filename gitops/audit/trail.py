@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gitops.approvals.decisions import DecisionNeed, open_debts, verify_decision
+from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
 from gitops.audit.report import LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.clock import parse_timestamp
@@ -30,11 +31,11 @@ __all__ = ["LedgerPosition", "change_of", "read_trail", "settlement_problem", "s
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """An entry of the ledger with the entries `chain`, before which the approvals `consumed` were consumed, by id."""
+    """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one."""
 
     found: VerifiedEntry
     chain: Container[str]
-    consumed: frozenset[str]
+    before: LedgerState
 
 
 def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
@@ -59,7 +60,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         debts_after = () if after is None else open_debts(after)
     except GitopsError as error:
         return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
-    position = LedgerPosition(found, entries, frozenset(() if before is None else before.approval_records))
+    position = LedgerPosition(found, entries, before or LedgerState())
     return LogRecord(
         commit_id,
         found.entry,
@@ -120,7 +121,8 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
         policy_digest=before.digest_in(entry.version),
         change=change_of(listed),
         at=_time(entry),
-        consumed=position.consumed,
+        consumed=frozenset(position.before.approval_records),
+        revoked=recorded_revocations(position.before),
         authors=frozenset(entry.authors),
         version=entry.version,
     )

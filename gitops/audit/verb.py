@@ -5,7 +5,8 @@ Per entry, in order; the first step that fails is the finding, and nothing after
 1. The entry follows the one before: parents, number, time, target.
 2. It is signed by a ledger key in force before it, at its own time.
 3. Its message is the one of its document.
-4. Its approvals, emergencies and countersignatures hold, as `gitops.audit.approvals` says.
+4. Its approvals, emergencies and countersignatures hold, as `gitops.audit.approvals` says, and the revocations that it takes
+   in, as `gitops.audit.revocations` says.
 5. Keys and rules after it are those that it names, and moved only by an approved change.
 6. Its state is readable, and moved only as `gitops.audit.state` allows.
 7. Every catalog blob that its state names exists with its digest.
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
 from gitops.audit.heads import find_contradictions
 from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
+from gitops.audit.revocations import check_revocation_records, check_revocations, revocation_notes
 from gitops.audit.source import check_source
 from gitops.audit.state import StateTransition, check_transition
 from gitops.audit.trail import state_of
@@ -102,6 +104,8 @@ def audit(
             break
         verified = number
         scope.verified(found)
+    if not findings:
+        walk.notes += revocation_notes(walk, frozenset(scope.witnesses.signed.values()))
     ledger = WitnessedLedger(cluster, head, numbers, scope.anchor)
     for each in find_contradictions(reader, ledger, numbers, scope.witnesses):
         if isinstance(each, str):
@@ -144,12 +148,14 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     if found.commit.message != commit_message(found.entry):  # 3
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
     approved = check_approvals(walk, found)  # 4
+    check_revocations(walk, found)  # 4
     _check_trust(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)
     if state is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry has no state document")
     check_transition(StateTransition(found.entry, walk.state, state, approved, walk.announced))  # 6
     check_debt_records(walk, found, state)  # 4, of the state
+    check_revocation_records(walk, found, state)  # 4, of the state
     _check_blobs(walk, found, state)  # 7
     check_source(walk, found, state)  # 8
     for operation, begun in announced_operations(walk.reader, found, approved).items():

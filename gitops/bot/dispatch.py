@@ -24,6 +24,7 @@ from gitops.bot.drift import report_drift
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests
 from gitops.bot.results import LogLine
+from gitops.bot.revocations import take_in_revocations
 from gitops.bot.sweep import sweep
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
@@ -126,6 +127,7 @@ def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
     """An approval, revocation or countersignature was pushed: apply what waited for it, and plan open requests again."""
     for rule in context.config.clusters:
         if ref.startswith(tuple(f"{folder}{rule.name}/" for folder in SIGNED)):
+            yield from take_in_revocations(context, rule)
             yield from retry_waiting(context, rule)
             yield from plan_open_requests(context, rule)
 

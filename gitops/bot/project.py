@@ -24,7 +24,7 @@ from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import EntryType, GitReader, GitRemote, GitStore
 from gitops.ledger.chain import VerifiedEntry, ledger_ref
-from gitops.ledger.port import LedgerReader, LedgerView
+from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
 from gitops.model.approval import ClusterTarget
 from gitops.model.ledger import Debt, SourceRevision
@@ -50,7 +50,7 @@ class ProjectTools:
     store: GitStore
     remote: GitRemote
     stores: Callable[[ClusterRule, str | None], Stores]
-    ledger: Callable[[ClusterRule], LedgerReader]
+    ledger: Callable[[ClusterRule], LedgerStore]
     open_tree: Callable[[GitReader, str, str], StampedTree]
     provider: ProviderFactory
     clock: Clock

@@ -19,6 +19,7 @@ from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.report import status_context
 from gitops.bot.request_keeper import RequestKeeper, catch_up
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line
+from gitops.bot.revocations import take_in_revocations
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.errors import GitopsError
@@ -56,6 +57,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
     if lock.held:
         yield _lock_line(context, rule, lock)
         return
+    yield from take_in_revocations(context, rule)
     head = context.project.head_of(rule.ref)
     if head is None:
         yield LogLine(f"{rule.name}: nothing to do")

@@ -19,6 +19,7 @@ from gitops.approvals.decisions import (
     verify_countersignatures,
     verify_revocations,
 )
+from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
@@ -97,7 +98,8 @@ def accept_approvals(
     relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
     _report_refused_decisions(revocations, problems)
-    revoked = revoked_approvals(revocations)
+    recorded = frozenset() if view.state is None else recorded_revocations(view.state)
+    revoked = revoked_approvals(revocations) | recorded
     verified = []
     for evidence in relevant:
         need = ApprovalNeed(

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from gitops.cluster.observations import STATE_FILE, observe
+from gitops.cluster.revocations import RevocationContext, record_revocations
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.load import LoadResult, load_desired
 from gitops.core.clock import timestamp
@@ -96,6 +97,7 @@ def in_session(
         if current.stores is not None:
             lock = exclusive or not current.stores.ledger.snapshot_reads
             current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need)
+            current.ready = current.ready and (not lock or _record_revocations(current))
         outcome = body(current)
     except BaseException:
         _release_lock(current)
@@ -152,5 +154,21 @@ def _read_ledger(current: Session, need: StateNeed) -> bool:
         return False
     if need is StateNeed.ABSENT and view.found:
         current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "there is a ledger; use gitops refresh")
+        return False
+    return True
+
+
+def _record_revocations(current: Session) -> bool:
+    """Take revocations into a branch ledger before anything else is written; False if that fails."""
+    workspace, governance = current.workspace, current.workspace.governance
+    if governance is None:
+        return True
+    context = RevocationContext(
+        current.opened.ledger, governance.target, workspace.clock, workspace.ids, workspace.actor
+    )
+    try:
+        current.view = record_revocations(context, current.view)
+    except GitopsError as error:
+        current.problems.add_error(error)
         return False
     return True

@@ -53,11 +53,13 @@ from gitops.model.ledger import (
     DebtSettlement,
     EntryChange,
     EntryKind,
+    FormerLedger,
     Intent,
     IntentKind,
     LedgerEntry,
     LedgerState,
     LockInfo,
+    RecordedRevocation,
     SourceRevision,
     Status,
     StatusRecord,
@@ -173,7 +175,19 @@ _ENTRY_2: Members = {
         )
     ),
 }
-_ENTRY_3: Members = {**_ENTRY_2}
+_ENTRY_3: Members = {
+    **_ENTRY_2,
+    "revoked": list_of(
+        record(
+            RecordedRevocation,
+            {"approval_id": ULID, "approver": nullable(LINE), "commit": OBJECT_ID, "principal": LINE},
+        )
+    ),
+    "former": nullable(
+        record(FormerLedger, {"genesis": nullable(OBJECT_ID), "head": nullable(OBJECT_ID), "found": LINE})
+    ),
+    "quarantined": list_of(OBJECT_ID),
+}
 
 
 def _is_entry_2(entry: LedgerEntry) -> bool:

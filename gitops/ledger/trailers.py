@@ -42,6 +42,8 @@ def trailers(entry: LedgerEntry) -> tuple[tuple[str, str], ...]:
         *(("Approval", use.approval_id) for use in entry.approvals),
         *(("Debt", debt.approval_id) for debt in entry.debts),
         *(("Settles", settled.approval_id) for settled in entry.settled),
+        *(("Revokes", revoked.approval_id) for revoked in entry.revoked),
+        *(("Quarantines", commit) for commit in entry.quarantined),
     )
     return tuple((name, _line(name, value)) for name, value in pairs if value is not None)
 
@@ -77,6 +79,10 @@ def _summary(entry: LedgerEntry) -> str:
         return f"announces {len(entry.changes)} graph operation(s), revision {entry.state_revision}"
     if entry.kind is EntryKind.COUNTERSIGN:
         return f"settles {len(entry.settled)} debt(s), revision {entry.state_revision}"
+    if entry.kind is EntryKind.REVOKE:
+        return f"records {len(entry.revoked)} revocation(s), revision {entry.state_revision}"
+    if entry.kind is EntryKind.REPAIR:
+        return f"removes {len(entry.quarantined)} commit(s) from the branch, revision {entry.state_revision}"
     counts = Counter(change.disposition for change in entry.changes)
     parts = [f"{counts[d.value]} {d.value}" for d in Disposition if counts[d.value]]
     return f"{', '.join(parts) or 'no change'}, revision {entry.state_revision}"

@@ -19,7 +19,9 @@ from gitops.model.approval import ClusterTarget, Via
 class EntryKind(StrEnum):
     """What an entry records.
 
-    INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts.
+    INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts, REVOKE
+    only revocations. REPAIR only says which commits were removed from the branch. ADOPT follows an import over what an earlier
+    ledger left, with the approvals of it.
     """
 
     IMPORT = "import"
@@ -27,6 +29,9 @@ class EntryKind(StrEnum):
     APPLY = "apply"
     REFRESH = "refresh"
     COUNTERSIGN = "countersign"
+    REVOKE = "revoke"
+    REPAIR = "repair"
+    ADOPT = "adopt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,31 @@ class DebtSettlement:
     principal: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedRevocation:
+    """A revocation that an entry takes in: its commit, who signed it, the approval that it revokes and who gave that.
+
+    `approver` is None where the approval was not at hand: then it revokes every approval with this id.
+    """
+
+    approval_id: str
+    approver: str | None
+    commit: str
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormerLedger:
+    """What an import found of an earlier ledger: its first and its newest known entry, None where only graphs were left.
+
+    `found` says in one line where it was found.
+    """
+
+    genesis: str | None
+    head: str | None
+    found: str
+
+
 ENTRY_VERSION = 3
 """The version of the entries that this release writes."""
 
@@ -101,7 +131,8 @@ class LedgerEntry:
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
     entry, `settled` are closed by it. `version` is that of its document, and says by which rules it is verified: what entries
-    before version 3 lack is unknown.
+    before version 3 lack is unknown. `revoked` are the revocations that it takes in, `former` is what an import found of an
+    earlier ledger, `quarantined` are commits that a repair removed from the branch, the newest first.
     """
 
     number: int
@@ -124,12 +155,16 @@ class LedgerEntry:
     recovered: tuple[str, ...] = field(default=())
     debts: tuple[Debt, ...] = ()
     settled: tuple[DebtSettlement, ...] = ()
+    revoked: tuple[RecordedRevocation, ...] = ()
+    former: FormerLedger | None = None
+    quarantined: tuple[str, ...] = ()
     version: int = ENTRY_VERSION
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """The commits that must be its further parents: approvals that it uses, then countersignatures that it takes in."""
-        return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *(s.commit for s in self.settled))))
+        """The commits that must be its further parents: approvals that it uses, then decisions that it takes in."""
+        taken_in = (*(s.commit for s in self.settled), *(r.commit for r in self.revoked))
+        return tuple(dict.fromkeys((*(u.commit for u in self.approvals), *taken_in)))
 
 
 def changeset_key(cluster: str, kind: str, subject: str, *, attempt: int = 1, part: str = "1/1") -> str:

@@ -8,7 +8,7 @@ from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditReport, LogRecord
 from gitops.model.approval import Via
-from gitops.model.ledger import EntryKind
+from gitops.model.ledger import EntryKind, LedgerEntry
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
@@ -89,6 +89,10 @@ def _entry_lines(record: LogRecord) -> list[str]:
     for each in record.settlements:
         done, by = each.settlement, f"{each.settlement.principal} ({each.settlement.countersignature})"
         lines.append(f"  countersigned {done.approval_id} by {by} {each.result}")
+    lines += [f"  revoked {each.approval_id} by {each.principal}" for each in entry.revoked]
+    lines += [f"  quarantined {commit}" for commit in entry.quarantined]
+    if entry.former is not None:
+        lines.append(f"  follows an earlier ledger: {entry.former.found}")
     return lines
 
 
@@ -99,6 +103,22 @@ def _approved(resource: str, record: LogRecord) -> str:
         if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
+
+
+def _kept_form(entry: LedgerEntry) -> Form:
+    """Debts, and what an entry keeps of branches that others could delete and of an earlier ledger."""
+    found, former = entry.revoked, entry.former
+    revoked = [
+        {"approval_id": r.approval_id, **present(approver=r.approver), "commit": r.commit, "principal": r.principal}
+        for r in found
+    ]
+    before = {} if former is None else {"found": former.found, **present(genesis=former.genesis, head=former.head)}
+    return {
+        "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
+        "revoked": revoked,
+        "quarantined": list(entry.quarantined),
+        **present(former=before or None),
+    }
 
 
 def _entry_form(record: LogRecord) -> Form:
@@ -148,7 +168,6 @@ def _entry_form(record: LogRecord) -> Form:
         ],
         "authors": list(entry.authors),
         "recovered": list(entry.recovered),
-        "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
         "settled": [
             {
                 "approval_id": each.settlement.approval_id,
@@ -160,4 +179,5 @@ def _entry_form(record: LogRecord) -> Form:
             for each in record.settlements
         ],
         "owed": list(record.owed),
+        **_kept_form(entry),
     }
