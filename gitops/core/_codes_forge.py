@@ -16,7 +16,7 @@ command_invalid | E | a comment looks like a command but is not one | write it a
 command_refused | E | a command was refused | see the detail
   its author may not give it, or it names a head or a plan that is no longer the newest
 pushers_pending | E | the forge does not report yet who pushed | comment /gitops retry later, or wait for the sweep
-  a push to the target branch is newer than the forge's list of pushes, and no run received its event
+  a push to the target branch is newer than the forge's list, or merged a change request that the forge does not name yet
 forge_verdict_missing | E | the forge does not report the merge as approved | approve it on the forge, then comment /gitops retry
   the rules require the approval of the forge, and a commit has no change request, or one without enough approving reviews
 queue_plan_differs | E | a merge group does not do what was reviewed | read the new plan, then queue it again

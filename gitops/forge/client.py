@@ -160,6 +160,10 @@ class WebClient:
                 wait -= _LONGEST_PAUSE_S
         raise AssertionError("the last attempt returns or raises")
 
+    def wait(self, seconds: float) -> None:
+        """Wait before asking again for what the service does not have yet."""
+        self._pause(seconds)
+
     def _url(self, request: WebRequest) -> str:
         path = request.path.lstrip("/")
         # The driver resolves dots, written plainly or in percent signs; what is left of them must not leave the base.

@@ -99,6 +99,10 @@ class Dialect(ABC):
     def requests_of(self, commit: str) -> WebRequest:
         """The change requests that a commit belongs to; 404 is quiet."""
 
+    def list_ended(self) -> WebRequest | None:
+        """The change requests that ended, those that changed last first; None where `requests_of` never lags behind a merge."""
+        return None
+
     def list_files(self, number: int) -> WebRequest:
         """Files that a change request changes; 404 is quiet."""
         return self._list(f"{self.requests_path}/{number}/files", quiet=GONE)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from gitops.core.clock import Clock
@@ -61,6 +62,7 @@ _NOT_FOUND = 404
 # Conflict, and what GitHub says instead: it cannot be processed because it exists.
 _EXISTS = frozenset({409, 422})
 _LARGEST_NUMBER = 2**31 - 1
+_RECENT = 50
 
 
 class HostedForge:
@@ -95,9 +97,8 @@ class HostedForge:
         return tuple(r for r in found if state in (None, r.state) and target in (None, r.target))
 
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits brought in, by number; one call for each commit."""
-        found = self._by_number(entry for commit in dict.fromkeys(commits) for entry in self._requests_of(commit))
-        return tuple(request for request in found if request.state is RequestState.MERGED)
+        """The requests that any of these commits brought in, by number; one call for each commit, and one more for any left."""
+        return self._find_merged(commits)[0]
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - not every forge lists them
         """None: unknown."""
@@ -275,6 +276,30 @@ class HostedForge:
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
         return self._list(self._dialect.requests_of(commit))
+
+    def _find_merged(self, commits: Sequence[str]) -> tuple[tuple[ChangeRequest, ...], frozenset[str]]:
+        """The requests that any of these commits merged, by number, and the commits for which the forge names none.
+
+        The index of requests by commit lags behind a merge, by tens of seconds on GitHub. A commit that it does not know is
+        looked for among the requests that ended last, which name the commit that merged them.
+        """
+        found: dict[int, ChangeRequest] = {}
+        left: set[str] = set()
+        for commit in dict.fromkeys(commits):
+            known = [
+                request
+                for request in self._by_number(self._requests_of(commit))
+                if request.state is RequestState.MERGED
+            ]
+            found.update((request.number, request) for request in known)
+            left.update(() if known else (commit,))
+        ended = self._dialect.list_ended() if left else None
+        for entry in () if ended is None else islice(self._list(ended), _RECENT):
+            request = self._read_request(entry)
+            if request.state is RequestState.MERGED and request.merged_as in left:
+                found[request.number] = request
+                left.remove(request.merged_as)
+        return tuple(found[number] for number in sorted(found)), frozenset(left)
 
     def _by_number(self, entries: Iterator[JsonObject]) -> list[ChangeRequest]:
         """Requests by number; a list that changes while it is read may name one twice."""

@@ -71,6 +71,10 @@ class WebSender(Protocol):
         """
         ...
 
+    def wait(self, seconds: float) -> None:
+        """Wait before asking again for what the service does not have yet."""
+        ...
+
 
 NextPage = Callable[[str, WebRequest, WebAnswer, int], "WebRequest | None"]
 """Address of the service, the request of a page, its answer, and how many entries were read so far, to the next request."""

@@ -61,6 +61,9 @@ class Unjudged:
     sent: list[WebRequest] = field(default_factory=list)
     answers: Iterator[WebAnswer] = field(default_factory=lambda: iter(()))
 
+    def wait(self, seconds: float) -> None:
+        """Nothing."""
+
     def send(self, request: WebRequest) -> WebAnswer:
         self.sent.append(request)
         return next(self.answers, self.answer)

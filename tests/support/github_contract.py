@@ -320,6 +320,11 @@ class CheckedSender:
     handlers: Mapping[str, WebAnswer | Handler | list[WebAnswer]]
     base: str = "https://api.github.com"
     sent: list[WebRequest] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> None:
+        """Keep how long the adapter waited."""
+        self.waited.append(seconds)
 
     def send(self, request: WebRequest) -> WebAnswer:
         """As `WebSender.send`. Raises AssertionError for a broken contract or a request that the table does not know."""

@@ -84,6 +84,10 @@ class GiteaDialect(PullsDialect):
         """The request that merged a commit into the target branch."""
         return self._get(f"/commits/{segment(commit)}/pull", quiet=GONE)
 
+    def list_ended(self) -> WebRequest:
+        """Closed requests, those that changed last first."""
+        return self._list("/pulls", ("state", "closed"), ("sort", "recentupdate"))
+
     def list_comments(self, number: int) -> WebRequest:
         """All comments on a request or an issue, which come on one page."""
         return self._get(f"/issues/{number}/comments", quiet=GONE)

@@ -10,6 +10,7 @@ base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
@@ -17,12 +18,27 @@ from gitops.core.errors import RemoteError
 from gitops.forge.github.requests import MAX_FILES, GitHubDialect, graphql_data
 from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
-from gitops.forge.port import UNPROTECTED, BranchRules, ChangeRequest, CommitCheck, Deployment, Push, ReviewDecision
+from gitops.forge.port import (
+    UNPROTECTED,
+    BranchRules,
+    ChangeRequest,
+    CheckStatus,
+    CommitCheck,
+    Deployment,
+    Push,
+    ReviewDecision,
+)
 from gitops.forge.web import WebAnswer, WebSender, read_list
 
 __all__ = ["GitHubForge"]
 
 _MOST_PUSHES = 3
+_MOST_ACTIVITIES = 100
+_MERGES = frozenset({"pr_merge", "merge_queue_merge"})
+_INDEX_PAUSES_S = (2.0, 4.0, 8.0, 16.0, 16.0)
+_COMMIT_PAUSES_S = (1.0, 3.0, 9.0)
+_NO_COMMIT = "No commit found"
+_UNPROCESSABLE = 422
 _OK = 200
 _NOT_FOUND = 404
 _NOT_PROTECTED = "Branch not protected"
@@ -51,6 +67,33 @@ class GitHubForge(HostedForge):
             actor = move.optional("actor")
             pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
             yield Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
+
+    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
+        """The requests that any of these commits brought in, by number.
+
+        A commit that GitHub lists as a merge, without saying of which request, is asked for again for three quarters of a minute.
+        Raises RemoteError `pushers_pending` after that: the account that merged is not the author.
+        """
+        for pause in (*_INDEX_PAUSES_S, None):
+            found, left = self._find_merged(commits)
+            pending = left.intersection(self._newest_merges()) if left else left
+            if not pending:
+                return found
+            if pause is not None:
+                self._sender.wait(pause)
+        detail = f"GitHub does not say yet which change request commit {min(pending)[:12]} merged"
+        raise RemoteError(Code.PUSHERS_PENDING, detail, retryable=True)
+
+    def set_status(self, status: CheckStatus) -> None:
+        """Set the status of a commit in a context; GitHub does not know a new head of a fork for some seconds."""
+        for pause in (*_COMMIT_PAUSES_S, None):
+            try:
+                return super().set_status(status)
+            except RemoteError as error:
+                if pause is None or error.status != _UNPROCESSABLE or _NO_COMMIT not in error.detail:
+                    raise
+            self._sender.wait(pause)
+        raise AssertionError("the last attempt returns or raises")
 
     def files(self, number: int) -> tuple[str, ...]:
         """Paths that a request changes, sorted, old names included.
@@ -122,6 +165,11 @@ class GitHubForge(HostedForge):
 
         identifier = find() or self._create(self._api.open_deployment(deployment), find, read)
         self._sender.send(self._api.set_deployment(identifier, deployment))
+
+    def _newest_merges(self) -> frozenset[str]:
+        """The commits to which merges of requests moved a branch, as far as the newest page of GitHub's list goes."""
+        moves = islice(self._list(self._api.newest_activities()), _MOST_ACTIVITIES)
+        return frozenset(move.commit("after") for move in moves if move.text_or("activity_type") in _MERGES)
 
     def _read_request(self, found: JsonObject) -> ChangeRequest:
         request = self._api.read_request(found)

@@ -42,6 +42,7 @@ _HEADERS = {
 }
 _NO_COMMIT = frozenset({404, 422})
 _NOT_FOUND = 404
+_HIDDEN = frozenset({403, 404})
 _LIMITED = frozenset({"RATE_LIMIT", "RATE_LIMITED"})
 
 # Limits: https://docs.github.com/en/rest/checks/runs#create-a-check-run and .../commits/statuses#create-a-commit-status
@@ -129,6 +130,10 @@ class GitHubDialect(PullsDialect):
         """Change requests that contain or merged a commit."""
         return self._list(f"/commits/{segment(commit)}/pulls", quiet=_NO_COMMIT)
 
+    def list_ended(self) -> WebRequest:
+        """Closed requests, those that changed last first."""
+        return self._list("/pulls", ("state", "closed"), ("sort", "updated"), ("direction", "desc"))
+
     def activities(self, branch: str, project: str = "") -> WebRequest:
         """Moves of a branch (full ref name) of this repository or of a fork, newest first.
 
@@ -136,6 +141,10 @@ class GitHubDialect(PullsDialect):
         """
         path = f"{self._start}{repository_path(project or self._project)}/activity"
         return WebRequest("GET", path, (("ref", branch), *self.page), headers=_HEADERS, quiet=_NO_COMMIT)
+
+    def newest_activities(self) -> WebRequest:
+        """The newest moves of all branches, with the kind of each."""
+        return self._list("/activity", quiet=_NO_COMMIT)
 
     # Checks, deployments, issues
 
@@ -206,11 +215,11 @@ class GitHubDialect(PullsDialect):
 
     def rules(self, branch: str) -> WebRequest:
         """Rules of all rulesets that are in force for a branch."""
-        return self._list(f"/rules/branches/{segment(branch)}")
+        return self._list(f"/rules/branches/{segment(branch)}", quiet=_HIDDEN)
 
     def protection(self, branch: str) -> WebRequest:
         """The older branch protection, which only administrators may read."""
-        return self._get(f"/branches/{segment(branch)}/protection", quiet=frozenset({403, 404}))
+        return self._get(f"/branches/{segment(branch)}/protection", quiet=_HIDDEN)
 
     # Answers
 

@@ -144,6 +144,11 @@ class GitLabDialect(Dialect):
         """Merge requests that a commit belongs to: https://docs.gitlab.com/api/commits/."""
         return self._list(f"/repository/commits/{full_id(commit)}/merge_requests", quiet=GONE)
 
+    def list_ended(self) -> WebRequest:
+        """Merged requests, those that changed last first: https://docs.gitlab.com/api/merge_requests/."""
+        query = (("scope", "all"), ("state", "merged"), ("order_by", "updated_at"), ("sort", "desc"))
+        return self._list("/merge_requests", *query, quiet=GONE)
+
     def open_request(self, source: str, target: str, title: str, text: str) -> WebRequest:
         """Open one; 409 if there is one already: https://docs.gitlab.com/api/merge_requests/."""
         form = {"source_branch": source, "target_branch": target, "title": title, "description": text}

@@ -17,7 +17,8 @@ _MOST_ANNOTATIONS = 50
 @on("POST /statuses/{sha}", "statuses", "write")
 def _set_status(world: World, call: Call) -> Answer:
     sha, body = call.arguments["sha"], call.body
-    if world.store.resolve(sha) is None:
+    if world.store.resolve(sha) is None or sha in world.late_heads:
+        world.late_heads.discard(sha)
         raise RefusedError(422, f"No commit found for SHA: {sha}")
     if len(body.get("description") or "") > 140:
         raise RefusedError(422, "Validation Failed: description is too long (maximum is 140 characters)")

@@ -71,6 +71,10 @@ class World(Rulebook):
         self.forks: dict[str, Path] = {}
         self.happenings: list[Happening] = []
         self.activities: list[Activity] = []
+        # Habits: how many times the index of merged requests is empty for a new merge, and heads that are known only later.
+        self.index_lag = 2
+        self.unindexed: dict[str, int] = {}
+        self.late_heads: set[str] = set()
         self.say(base="https://api.github.com", web="https://github.com")
 
     def copied(self, git_dir: Path) -> World:
@@ -157,8 +161,10 @@ class World(Rulebook):
                 self.end(pull, by, merged_as=new)
 
     def _note(self, repository: str, update: RefUpdate, by: str) -> None:
-        """Keep who moved a branch. Merges are pushes here."""
-        if ZERO in (update.old, update.new):
+        """Keep who moved a branch."""
+        if update.new in self.unindexed:
+            kind = "pr_merge"
+        elif ZERO in (update.old, update.new):
             kind = "branch_creation" if update.old == ZERO else "branch_deletion"
         else:
             kind = "push" if self.store.is_ancestor(update.old, update.new) else "force_push"
@@ -209,6 +215,8 @@ class World(Rulebook):
             if (other.repository, other.source, other.target) == (repository, source, target):
                 raise RefusedError(422, f"A pull request already exists for {repository.partition('/')[0]}:{source}.")
         self._bring(repository, head)
+        if repository != FULL_NAME:
+            self.late_heads.add(head)
         subject = self.store.commit(head).message.partition("\n")[0]
         number = next(self._numbers)
         pull = Pull(
@@ -235,6 +243,7 @@ class World(Rulebook):
         old = fork.resolve(HEADS + source) or ZERO
         self._git(self.forks[repository], "update-ref", HEADS + source, head)
         self._bring(repository, head)
+        self.late_heads.add(head)
         self._note(repository, RefUpdate(HEADS + source, old, head), by)
         for pull in self.open_pulls():
             if (pull.repository, pull.source) == (repository, source):
@@ -287,6 +296,7 @@ class World(Rulebook):
         """Close a request, as merged if there is a commit that brought it in."""
         pull.state, pull.closed_at, pull.merged_as = "closed", self.stamp(), merged_as
         pull.merged_at = None if merged_as is None else pull.closed_at
+        self.unindexed.update({} if merged_as is None else {merged_as: self.index_lag})
         self._tell(pull, "closed", by)
 
     def review(self, by: str, number: int, state: str, *, commit: str | None = None, body: str = "") -> Review:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.github.forge import GitHubForge
 from gitops.forge.port import (
+    UNPROTECTED,
     Account,
     BranchRules,
     CheckState,
@@ -21,7 +22,8 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
-from tests.support.github.nouns import Status
+from tests.support.github.forms import FULL_NAME
+from tests.support.github.nouns import Activity, Status
 from tests.support.github_canned import (
     AT,
     BOT,
@@ -150,10 +152,54 @@ def test_what_commits_brought_in() -> None:
         f"GET {ROOT}/commits/{MERGE}/pulls": ok([merged, pull(5)]),
         f"GET {ROOT}/commits/{HEAD}/pulls": ok([merged]),
         f"GET {ROOT}/commits/{OTHER}/pulls": no(422, "No commit found"),
+        f"GET {ROOT}/pulls": ok([]),
+        f"GET {ROOT}/activity": ok([]),
     }
     forge, _ = forge_with(handlers)
     assert [r.number for r in forge.merged_by((HEAD, MERGE, OTHER))] == [4]
     assert forge.merged_by(()) == ()
+
+
+def _moved(after: str, kind: str) -> Any:
+    return FORMS.activity(Activity(7, "refs/heads/main", HEAD, after, "mira", kind, AT, FULL_NAME))
+
+
+def test_a_merge_that_the_index_does_not_know_yet_is_found_among_the_requests_that_ended_last() -> None:
+    merged = pull(4, state="closed", merged_at=AT, merged_as=MERGE)
+    other = pull(5, state="closed", merged_at=AT, merged_as=OTHER)
+    handlers = {f"GET {ROOT}/commits/{MERGE}/pulls": ok([]), f"GET {ROOT}/pulls": ok([other, pull(6), merged])}
+    forge, sender = forge_with({**handlers, f"GET {ROOT}/activity": ok([_moved(MERGE, "pr_merge")])})
+    assert [r.number for r in forge.merged_by((MERGE,))] == [4]
+    assert (dict(sender.sent[1].query)["sort"], sender.waited) == ("updated", [])
+
+
+@pytest.mark.parametrize("kind", ["pr_merge", "merge_queue_merge"])
+def test_a_merge_of_an_unknown_request_is_asked_for_again(kind: str) -> None:
+    merged = pull(4, state="closed", merged_at=AT, merged_as=MERGE)
+    handlers = {f"GET {ROOT}/pulls": ok([]), f"GET {ROOT}/activity": ok([_moved(MERGE, kind)])}
+    late = {f"GET {ROOT}/commits/{MERGE}/pulls": [ok([]), ok([]), ok([merged])]}
+    forge, sender = forge_with({**handlers, **late})
+    assert [r.number for r in forge.merged_by((MERGE,))] == [4]
+    assert sender.waited == [2, 4]
+
+    forge, sender = forge_with({**handlers, f"GET {ROOT}/commits/{MERGE}/pulls": ok([])})
+    with pytest.raises(RemoteError) as failed:
+        forge.merged_by((MERGE,))
+    assert (failed.value.code, failed.value.retryable) == ("pushers_pending", True)
+    assert 30 <= sum(sender.waited) <= 60
+
+
+def test_a_push_without_a_request_is_not_waited_for() -> None:
+    handlers = {f"GET {ROOT}/commits/{MERGE}/pulls": ok([]), f"GET {ROOT}/pulls": ok([])}
+    forge, sender = forge_with({**handlers, f"GET {ROOT}/activity": ok([_moved(MERGE, "push")])})
+    assert (forge.merged_by((MERGE,)), sender.waited) == ((), [])
+
+
+def test_rules_that_the_token_may_not_see_do_not_hide_the_older_protection() -> None:
+    path = f"{ROOT}/branches/main/protection"
+    older = no(404, "Branch not protected")
+    forge, _ = forge_with({f"GET {ROOT}/rules/branches/main": no(403, "Resource not accessible"), f"GET {path}": older})
+    assert forge.branch_rules("main") == UNPROTECTED
 
 
 def _file(name: str, **values: str) -> Any:

@@ -465,6 +465,8 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
         "list_reviews": lambda: api.list_reviews(1),
         "requests_of": lambda: api.requests_of(HEAD),
         "activities": lambda: api.activities("refs/heads/topic"),
+        "newest_activities": api.newest_activities,
+        "list_ended": api.list_ended,
         "open_request": lambda: api.open_request("a", "b", "t", "x"),
         "change_request": lambda: api.change_request(1, "t", "x"),
         "close_request": lambda: api.close_request(1),

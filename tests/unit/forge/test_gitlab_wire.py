@@ -326,6 +326,7 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "settings": calls.settings(),
         "list_requests": calls.list_requests(RequestState.OPEN, "main", "topic"),
         "requests_of": calls.requests_of(commit),
+        "list_ended": calls.list_ended(),
         "get_request": calls.get_request(one),
         "open_request": calls.open_request("a", "b", "t", "x"),
         "change_request": calls.change_request(one, "t", "x"),
