@@ -60,9 +60,7 @@ def _needs(
     named = [
         (e.commit, e.approval.approved_by) for e in approvals if e.approval is not None and _is(e, decision.approval_id)
     ]
-    if all(commit != decision.subject for commit, _ in named):
-        named.append((decision.subject, ""))
-    for commit, approver in named:
+    for commit, approver in named or [(decision.subject, "")]:
         yield DecisionNeed(target, at, decision.approval_id, commit, approver)
 
 
