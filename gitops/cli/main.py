@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 def entry() -> None:
     """Console entry point. Output that cannot be written is a failure too."""
+    if sys.getfilesystemencoding() != "utf-8":
+        # Names in git are UTF-8, and a person who pushes may hand their own locale on to the hooks of a server. The interpreter
+        # starts again in UTF-8 mode, before anything is read.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - no shell is wanted
     code = main()
     try:
         # The language server has closed its output by now.
@@ -59,14 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         from gitops.core.codes import Code
-        from gitops.core.errors import GitopsError, UsageError
+        from gitops.core.errors import GitopsError, UsageError, system_reason
 
         as_json = getattr(options, "json", False)
         if isinstance(error, OSError):
             # Adapters report their own failures; what arrives here is a temporary file or an output that takes no more.
             as_json = as_json and error.filename is not None
-            reason = error.strerror or type(error).__name__
-            error = GitopsError(Code.STORAGE_FAILED, f"{error.filename or 'an output or a temporary file'}: {reason}")
+            place = error.filename or "an output or a temporary file"
+            error = GitopsError(Code.STORAGE_FAILED, system_reason(error, place))
         if not isinstance(error, GitopsError):
             raise
         from gitops.cli.shared import show_error

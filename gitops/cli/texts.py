@@ -15,7 +15,7 @@ from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show_form
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
-from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
+from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError, system_reason
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 
@@ -110,7 +110,7 @@ def down(options: argparse.Namespace) -> int:
             with os.fdopen(os.open(options.write, _MAKE, 0o644), "wb") as made:
                 made.write(source)
         except OSError as error:
-            message = f"{options.write}: {error.strerror or error}"
+            message = system_reason(error, options.write)
             raise RemoteError(Code.STORAGE_FAILED, message, path=options.write) from error
     if options.json:
         show_form(down_form(outcome))
@@ -216,7 +216,7 @@ def _replace(path: str, file: FileLayout) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise RemoteError(Code.STORAGE_FAILED, f"{file.path}: {error.strerror or error}", path=file.path) from error
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, file.path), path=file.path) from error
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:

@@ -6,6 +6,8 @@ adapter turns every foreign exception into one of these, and a verb turns them i
 
 from __future__ import annotations
 
+import errno
+
 from gitops.core.codes import Code
 
 
@@ -49,6 +51,17 @@ class RemoteError(GitopsError):
 
 class IntegrityError(GitopsError):
     """Stored bytes do not say what they must: a document, digest, signature or chain is broken."""
+
+
+def system_reason(error: OSError, place: object) -> str:
+    """Why a call of the system for `place` failed: its text, the name of the error, and the file if that is another one.
+
+    What fails is often a folder above the place, which cannot be made or entered.
+    """
+    text = error.strerror or str(error) or type(error).__name__
+    name = errno.errorcode.get(error.errno or 0)
+    file = error.filename if isinstance(error.filename, str) and error.filename.startswith("/") else str(place)
+    return "".join((f"{place}: {text}", f" ({name})" if name else "", "" if file == str(place) else f": {file}"))
 
 
 class BugError(GitopsError):

@@ -7,8 +7,7 @@ and accepts those that it invents. No fetch writes this file.
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from gitops.git.objects import is_id
@@ -38,11 +37,12 @@ class HeadPin:
         """Write a head, in one step. If the repository cannot be written, the old head stays: the ref was written first."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".")
+            # A usual file, not one that only its owner reads: in a shared repository others compare with it as well.
+            temporary = self._path.with_name(f".{secrets.token_hex(8)}")
             try:
-                with os.fdopen(handle, "w", encoding="ascii") as file:
+                with temporary.open("x", encoding="ascii") as file:
                     file.write(f"{head}\n")
-                Path(name).replace(self._path)
+                temporary.replace(self._path)
             except OSError:
-                Path(name).unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise

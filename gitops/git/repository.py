@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pygit2
-from pygit2.enums import ObjectType, RepositoryOpenFlag, SortMode
+from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
@@ -33,6 +33,7 @@ from gitops.git.trees import TreeLevels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
+_OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL)
 _MAX_TAGS = 8
 _MAX_MERGED = 100_000
 
@@ -97,6 +98,9 @@ class Repository:
         if repo is None:
             # Reading data of another owner is harmless: no hook and no program named in its configuration is run.
             pygit2.settings.owner_validation = False
+            # No configuration outside of the repository: it could change merges, and may be in a home that cannot be read.
+            for level in _OUTSIDE:
+                pygit2.settings.search_path[level] = ""
             try:
                 repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
             except (pygit2.GitError, KeyError) as error:
@@ -328,7 +332,9 @@ class Repository:
     def _update_failure(self, updates: Sequence[RefUpdate], output: Output) -> GitopsError:
         """A conflict if a ref is not where it was expected, or was locked by another process just then."""
         moved = [u.ref for u in updates if (self._ref_target(u.ref) or ZERO) != u.old]
-        if moved or "cannot lock ref" in output.stderr:
+        # A lock file that exists is another process; one that cannot be made for another reason is a problem of this repository.
+        unusable = "Unable to create" in output.stderr and "File exists" not in output.stderr
+        if moved or ("cannot lock ref" in output.stderr and not unusable):
             names = ", ".join(moved) or output.stderr.strip()
             return ConflictError(Code.GIT_REF_CONFLICT, f"a ref is not where it was expected: {names}")
         return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref gave no answer in time")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
@@ -192,7 +192,7 @@ def _storage(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RemoteError(Code.STORAGE_FAILED, f"{uri}: {error.strerror or error}", path=uri) from error
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, uri), path=uri) from error
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, read_identity
 from gitops.graph.port import Existence
@@ -251,7 +251,7 @@ class StagingFolder:
                 raise ConflictError(
                     Code.GRAPH_CONFLICT, f"another writer made {self._root}", path=str(self._root)
                 ) from error
-            raise RemoteError(Code.STORAGE_FAILED, f"{self._root}: {error.strerror or error}") from error
+            raise RemoteError(Code.STORAGE_FAILED, system_reason(error, self._root)) from error
         self.discard()
 
     def discard(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import gitops
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import GitopsError, RemoteError, system_reason
 
 _TEMPLATES = (
     "gitops.yaml",
@@ -58,7 +58,7 @@ def read_file(root: str, path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise GitopsError(Code.SOURCE_UNREADABLE, f"{path}: {error.strerror or error}", path=path) from error
+        raise GitopsError(Code.SOURCE_UNREADABLE, system_reason(error, path), path=path) from error
     if len(content) > _MAX:
         raise GitopsError(Code.SOURCE_UNREADABLE, f"{path} is larger than {_MAX} bytes", path=path)
     return content
@@ -73,7 +73,7 @@ def create_file(root: str, path: str, content: bytes) -> bool:
         with _opened(root, path, make=True) as (folder, name):
             return _link(folder, name, content)
     except OSError as error:
-        raise RemoteError(Code.STORAGE_FAILED, f"{path}: {error.strerror or error}", path=path) from error
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, path), path=path) from error
 
 
 def _link(folder: int, name: str, content: bytes) -> bool:

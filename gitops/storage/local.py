@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gitops.core.codes import Code
-from gitops.core.errors import RemoteError
+from gitops.core.errors import RemoteError, system_reason
 from gitops.storage.port import TEMP_PREFIX, split_key, split_prefix
 
 __all__ = ["LocalStore", "delete_tree", "lock_folder", "sync_folder"]
@@ -117,7 +117,7 @@ class LocalStore:
             yield
         except OSError as error:
             place = self._root.joinpath(key)
-            raise RemoteError(Code.STORAGE_FAILED, f"{place}: {error.strerror or error}", path=key) from error
+            raise RemoteError(Code.STORAGE_FAILED, system_reason(error, place), path=key) from error
 
     @contextlib.contextmanager
     def _folder(self, parts: list[str] | tuple[str, ...]) -> Iterator[int | None]:
@@ -175,7 +175,7 @@ def delete_tree(root: Path) -> None:
             else:
                 left.unlink(missing_ok=True)
     except OSError as error:
-        raise RemoteError(Code.STORAGE_FAILED, f"{root}: {error.strerror or error}") from error
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, root)) from error
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
 from gitops.wiring.stores import admitted_root, graph_engine, graph_uri
-from gitops.wiring.system import RandomIds, SystemClock
+from gitops.wiring.system import RandomIds, SystemClock, share_files
 
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
@@ -87,6 +87,7 @@ class LocalProject:
             self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._settings: dict[str, str] | None = None
+        share_files(self.setting("core.sharedRepository"))
         self._login = str if login is None else login(self.setting)
         self.remote: GitRemote = self._remote(remote, offline=offline)
         self._faults = faults or NoFaults()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 import threading
 from datetime import UTC, datetime
 
 from gitops.core.clock import encode_ulid
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
 
 _ENTROPY_BITS = 80
+_OCTAL = re.compile(r"0?[67][0-7]{2}", re.ASCII)
 
 
 def own_command() -> tuple[str, ...]:
@@ -37,6 +41,28 @@ def git_setting(key: str, folder: str) -> str | None:
     env = child_environment(os.environ, as_user=True)
     answer = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=30)
     return answer.stdout.strip() or None if answer.returncode == 0 else None
+
+
+def share_files(setting: str | None) -> None:
+    """Make this process create files as git does in a repository with this `core.sharedRepository`, None if it is not set.
+
+    git gives the rights itself; libgit2 and everything else follow the umask, and what they create with the usual one keeps the
+    other people of the group from pushing. Raises UsageError for a value that git refuses. Source: git-config(1).
+    """
+    mode = (setting or "umask").lower()
+    before = os.umask(0o077)
+    if mode in ("group", "true", "yes", "on", "1"):
+        os.umask(before & ~0o070)
+    elif mode in ("all", "world", "everybody", "2"):
+        os.umask(before & ~0o075)
+    elif mode in ("umask", "false", "no", "off", "0"):
+        os.umask(before)
+    elif _OCTAL.fullmatch(mode):
+        files = int(mode, 8) & 0o666
+        # A folder can be entered by those who may read it.
+        os.umask(0o777 & ~(files | (files & 0o444) >> 2))
+    else:
+        raise UsageError(Code.USAGE_ERROR, f"git config core.sharedRepository cannot be {setting!r}")
 
 
 class SystemClock:

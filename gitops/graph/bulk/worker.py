@@ -18,7 +18,7 @@ from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
-from gitops.core.errors import RemoteError, UsageError
+from gitops.core.errors import RemoteError, UsageError, system_reason
 from gitops.graph.bulk.cells import cell_type, column_cells
 from gitops.graph.bulk.plan import BulkPart, BulkTask
 from gitops.graph.root import GraphFolder
@@ -75,7 +75,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
             folder.settle(task.path, known)
     except OSError as error:
         remove_files(folder, task.path, staged)
-        raise RemoteError(Code.STORAGE_FAILED, f"{snapshot.root.location}: {error.strerror or error}") from error
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, snapshot.root.location)) from error
     except BaseException:
         remove_files(folder, task.path, staged)
         raise

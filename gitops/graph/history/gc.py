@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, system_reason
 from gitops.core.faults import around
 from gitops.graph import layout
 from gitops.graph.history.branches import remove_branch
@@ -99,7 +99,7 @@ class _GarbageCollection:
                 self._snapshot.root.tidy()
         except OSError as error:
             place = self._snapshot.root.location
-            raise GitopsError(Code.STORAGE_FAILED, f"{place}: {error.strerror or error}", path=place) from error
+            raise GitopsError(Code.STORAGE_FAILED, system_reason(error, place), path=place) from error
         paths = tuple(sorted(self._freed_paths))
         return GcResult(self._dry, self._freed_manifests, self._freed_versions, paths, self._freed_bytes)
 
