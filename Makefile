@@ -78,6 +78,7 @@ docs: $(READY)
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements.lock
+	$(PY) -m tests.support.runtime_lock
 	uv pip compile --group bench --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-header --quiet --output-file requirements-bench.lock
 

@@ -11,7 +11,8 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import gitops
@@ -19,10 +20,12 @@ from gitops.cli.shared import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
-from gitops.init.disk import create_file, read_file, read_templates
-from gitops.init.files import FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
+from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
+from gitops.init.files import INSTALL_FOLDER, FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
 from gitops.init.files import init as plan_files
-from gitops.init.steps import next_steps
+from gitops.init.files import upgrade as plan_upgrade
+from gitops.init.steps import Step, next_steps, upgrade_steps
+from gitops.init.wheel import install_files, running_wheel
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -36,21 +39,37 @@ Ask = Callable[[str, str | None], str | None]
 def init(options: argparse.Namespace) -> int:
     """`gitops init`. Exits 1 if an existing file differs, or if keys and rules are not consistent."""
     checkout = open_checkout(options.folder)
+    if options.upgrade:
+        return _upgrade(options, checkout)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not (options.yes or options.json)
     ask: Ask = _ask if on_terminal else lambda _, default: default
     made_key = _bot_key(options, checkout, ask)
-    request = _request(options, checkout, ask)
-    outcome = plan_files(request, read_templates(), lambda path: read_file(checkout.root, path))
-    problems = Diagnostics(outcome.diagnostics)
-    made: list[str] = []
-    for file in () if options.diff else outcome.files:
-        if file.state is FileState.NEW:
-            if create_file(checkout.root, file.path, file.content):
-                made.append(file.path)
-            else:
-                problems.add(Code.INIT_FILE_DIFFERS, file.path, f"{file.path} was created by another process")
+    request, templates = _request(options, checkout, ask), read_templates()
+    # Hooks run the installed program; jobs install what the repository contains.
+    has_jobs = request.forge is not ForgeKind.HOOKS
+    install = install_files(running_wheel(), templates["requirements.txt"]) if has_jobs else {}
+    outcome = plan_files(request, templates, install, lambda path: read_file(checkout.root, path))
     private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
-    steps = next_steps(request, checkout.server, private_key)
+    lines = []
+    if made_key:
+        lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
+    return _finish(options, checkout, outcome, next_steps(request, checkout.server, private_key), lines)
+
+
+def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
+    """Renew what jobs install, to the version that runs."""
+    templates, root = read_templates(), checkout.root
+    install = install_files(running_wheel(), templates["requirements.txt"])
+    outcome = plan_upgrade(install, templates, lambda path: read_file(root, path), list_files(root, INSTALL_FOLDER))
+    return _finish(options, checkout, outcome, upgrade_steps(gitops.__version__), [])
+
+
+def _finish(
+    options: argparse.Namespace, checkout: Checkout, outcome: InitOutcome, steps: Sequence[Step], lines: list[str]
+) -> int:
+    """Write the files, and show files, problems and remaining steps after `lines`."""
+    problems = Diagnostics(outcome.diagnostics)
+    made: list[str] = [] if options.diff else list(_write(checkout.root, outcome, problems))
     if options.json:
         show_form(
             {
@@ -61,9 +80,7 @@ def init(options: argparse.Namespace) -> int:
             }
         )
     else:
-        lines = [*_diffs(outcome)] if options.diff else []
-        if made_key:
-            lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
+        lines = [*(_diffs(outcome) if options.diff else ()), *lines]
         lines += [*_lines(outcome, made), *diagnostic_lines(problems)]
         if not options.diff and not problems.has_errors:
             lines += ["", "Remaining steps:"]
@@ -71,6 +88,20 @@ def init(options: argparse.Namespace) -> int:
                 lines += [f"{number}. {step.text}", *(f"     {command}" for command in step.commands)]
         say("".join(visible(line) + "\n" for line in lines))
     return FAILED if problems.has_errors else OK
+
+
+def _write(root: str, outcome: InitOutcome, problems: Diagnostics) -> Iterator[str]:
+    """Write what is new or renewed, then remove what is obsolete; the paths of both."""
+    for file in outcome.files:
+        if file.state in (FileState.NEW, FileState.RENEWED):
+            if create_file(root, file.path, file.content, replace=file.state is FileState.RENEWED):
+                yield file.path
+            else:
+                problems.add(Code.INIT_FILE_DIFFERS, file.path, f"{file.path} was created by another process")
+    for file in outcome.files:
+        if file.state is FileState.OBSOLETE:
+            remove_file(root, file.path)
+            yield file.path
 
 
 def _ask(question: str, default: str | None) -> str | None:
@@ -113,7 +144,6 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         bot=bot,
         bot_key=PublicKey(*read_public_key(public)),
         approvers=tuple((name, PublicKey(*read_public_key(file))) for name, file in approvers),
-        version=gitops.__version__,
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
@@ -146,28 +176,32 @@ def _cluster_name(text: str) -> str:
     return name if name[:1].isalpha() else "main"
 
 
+_DONE = {FileState.NEW: "made {}", FileState.RENEWED: "renewed {}", FileState.OBSOLETE: "removed {}: another version"}
 _WORDS = {
+    FileState.NEW: "would make {}",
     FileState.SAME: "kept {}: it is the same",
     FileState.OWN: "kept {}: the cluster folder has its own cluster.yaml",
     FileState.DIFFERS: "kept {}: it differs",
+    FileState.RENEWED: "would renew {}",
+    FileState.OBSOLETE: "would remove {}: another version",
 }
 
 
 def _lines(outcome: InitOutcome, made: list[str]) -> Iterator[str]:
     for file in outcome.files:
         if file.path in made:
-            yield f"made {file.path}"
-        elif file.state is FileState.NEW:
-            yield f"would make {file.path}"
+            yield _DONE[file.state].format(file.path)
         elif file.state is not FileState.OWN or file.before is not None:
             yield _WORDS[file.state].format(file.path)
 
 
 def _diffs(outcome: InitOutcome) -> Iterator[str]:
     for file in outcome.files:
-        if file.state in (FileState.NEW, FileState.DIFFERS):
-            before, after = (
-                (data or b"").decode("utf-8", "replace").splitlines() for data in (file.before, file.content)
-            )
-            source = "/dev/null" if file.before is None else f"a/{file.path}"
-            yield from difflib.unified_diff(before, after, source, f"b/{file.path}", lineterm="")
+        if file.state not in (FileState.NEW, FileState.DIFFERS, FileState.RENEWED):
+            continue
+        if b"\0" in file.content:
+            yield f"binary file {file.path}: {len(file.content)} bytes, SHA-256 {sha256(file.content).hexdigest()}"
+            continue
+        before, after = ((data or b"").decode("utf-8", "replace").splitlines() for data in (file.before, file.content))
+        source = "/dev/null" if file.before is None else f"a/{file.path}"
+        yield from difflib.unified_diff(before, after, source, f"b/{file.path}", lineterm="")

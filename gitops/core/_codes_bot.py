@@ -219,4 +219,6 @@ init_key_missing | E | a key is missing | name a public key, or let init create 
   a ledger needs a signing key, and the rules need an approver with another key
 init_key_refused | E | a key cannot be used | name a public SSH key, and keep private ones out of the repository
   the file is missing or not a public key, one file of the pair is missing, or a private key would be in the repository
+installation_unusable | E | jobs cannot get a copy of this installation | install cluster-gitops again with pip
+  jobs install a wheel of the program that runs gitops init: it must be an installed package with unchanged files
 """

@@ -220,6 +220,7 @@ class Code(StrEnum):
     INIT_FILE_DIFFERS = "init_file_differs"
     INIT_KEY_MISSING = "init_key_missing"
     INIT_KEY_REFUSED = "init_key_refused"
+    INSTALLATION_UNUSABLE = "installation_unusable"
     FORGE_UNAVAILABLE = "forge_unavailable"
     FORGE_REFUSED = "forge_refused"
     FORGE_LIMIT = "forge_limit"

@@ -1,4 +1,7 @@
-"""Files that `init` reads and writes: the scaffold, and the work tree, whose links are not followed and whose files are kept."""
+"""Files that `init` reads and writes: the scaffold, and the work tree, whose links are not followed.
+
+Only `upgrade` replaces and removes files.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ _TEMPLATES = (
     "gitlab/gitlab-ci.yml",
     "gitlab/gitops.gitlab-ci.yml",
     "gitea/gitops.yml",
+    "requirements.txt",
 )
 _ACTION = "action.yml"
-_MAX = 4 * 1024 * 1024
+_MAX = 16 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,27 +68,50 @@ def read_file(root: str, path: str) -> bytes | None:
     return content
 
 
-def create_file(root: str, path: str, content: bytes) -> bool:
-    """Make a file and the folders on its way, whole or not at all; whether it was made: what is there is never replaced.
+def list_files(root: str, folder: str) -> list[str]:
+    """The names in a folder, none if there is no such folder. Raises GitopsError `source_unreadable`."""
+    try:
+        with _opened(root, f"{folder}/.", make=False) as (opened, _):
+            return sorted(os.listdir(opened))  # noqa: PTH208 - a descriptor has no path
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise GitopsError(Code.SOURCE_UNREADABLE, f"{folder}: {error.strerror or error}", path=folder) from error
 
-    Raises RemoteError `storage_failed`.
+
+def create_file(root: str, path: str, content: bytes, *, replace: bool = False) -> bool:
+    """Make a file and the folders on its way, whole or not at all; whether it was made.
+
+    What is there is replaced only with `replace`. Raises RemoteError `storage_failed`.
     """
     try:
         with _opened(root, path, make=True) as (folder, name):
-            return _link(folder, name, content)
+            return _place(folder, name, content, replace=replace)
     except OSError as error:
         raise RemoteError(Code.STORAGE_FAILED, system_reason(error, path), path=path) from error
 
 
-def _link(folder: int, name: str, content: bytes) -> bool:
+def remove_file(root: str, path: str) -> None:
+    """Remove a file. Raises RemoteError `storage_failed`."""
+    try:
+        with _opened(root, path, make=False) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, f"{path}: {error.strerror or error}", path=path) from error
+
+
+def _place(folder: int, name: str, content: bytes, *, replace: bool) -> bool:
     temporary = f".gitops-init-{secrets.token_hex(8)}"
     try:
         with os.fdopen(os.open(temporary, _MAKE, 0o666, dir_fd=folder), "wb") as made:
             made.write(content)
             made.flush()
             os.fsync(made.fileno())
-        # A link is refused where something is; a rename would replace it.
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        if replace:
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            # A link is refused where something is; a rename would replace it.
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         os.fsync(folder)
     except FileExistsError:
         return False

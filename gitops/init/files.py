@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,7 +20,22 @@ from gitops.core.errors import BugError, GitopsError, UsageError
 from gitops.model.address import is_name
 from gitops.storage.address import StorageRootError, parse_storage
 
-__all__ = ["FileState", "ForgeKind", "InitFile", "InitOutcome", "InitRequest", "PublicKey", "init"]
+__all__ = [
+    "INSTALL_FOLDER",
+    "REQUIREMENTS",
+    "FileState",
+    "ForgeKind",
+    "InitFile",
+    "InitOutcome",
+    "InitRequest",
+    "PublicKey",
+    "init",
+    "upgrade",
+]
+
+INSTALL_FOLDER = ".gitops/install"
+"""What jobs install: the wheel of the program, and its dependencies with their hashes."""
+REQUIREMENTS = f"{INSTALL_FOLDER}/requirements.txt"
 
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,200}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,20}", re.ASCII)
@@ -32,7 +47,6 @@ _LINE = re.compile(r"@([a-z]+)@(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._+@/-]*", re.ASCII)
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _GRAPH = "notes"
-_OWN_ACTION = ".github/actions/gitops"
 # GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
 _LOCAL = " # zizmor: ignore[self-repository]"
 
@@ -46,13 +60,24 @@ class ForgeKind(StrEnum):
     HOOKS = "hooks"
 
 
+_ACTION_FOLDERS: Mapping[ForgeKind, str] = {
+    ForgeKind.GITHUB: ".github/actions/gitops",
+    ForgeKind.GITEA: ".gitea/actions/gitops",
+}
+
+
 class FileState(StrEnum):
-    """What became of one file. OWN: the repository has a cluster folder already, which is left as it is."""
+    """What becomes of one file. OWN: the repository has a cluster folder already, which is left as it is.
+
+    `upgrade` replaces what is RENEWED and removes what is OBSOLETE.
+    """
 
     NEW = "new"
     SAME = "same"
     OWN = "own"
     DIFFERS = "differs"
+    RENEWED = "renewed"
+    OBSOLETE = "obsolete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +99,6 @@ class InitRequest:
     bot: str
     bot_key: PublicKey
     approvers: tuple[tuple[str, PublicKey], ...]
-    version: str
     branch: str = "main"
     environment: str = "production"
     storage: str | None = None
@@ -99,23 +123,32 @@ class InitOutcome:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[[str], bytes | None]) -> InitOutcome:
+def init(
+    request: InitRequest,
+    templates: Mapping[str, str],
+    install: Mapping[str, bytes],
+    existing: Callable[[str], bytes | None],
+) -> InitOutcome:
     """What the request makes of a repository; nothing is before it writes a file.
 
-    `templates` are the files of the scaffold by name; `existing` reads a file of the repository, None if there is none. Raises
-    UsageError `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if
-    its keys do not form a quorum.
+    `templates` are the files of the scaffold by name; `install` is what jobs install, by path, and empty for hooks, which
+    run the installed program; `existing` reads a file of the repository, None if there is none. Raises UsageError
+    `usage_error` for an invalid value, GitopsError `trust_invalid` and `trust_missing` if its keys do not form a quorum.
     """
     _check(request)
-    made = _files(request, templates)
+    made = {**_files(request, templates), **install}
     trust_root({path: made[path] for path in (CONFIG_FILE, DEFAULT_SIGNERS)})
     cluster_files = _cluster_files(request)
     cluster_yaml = next(iter(cluster_files))
     own = existing(cluster_yaml) not in (None, made[cluster_yaml])
+    # Another version is renewed as a whole or not at all.
+    other = existing(REQUIREMENTS) not in (None, made.get(REQUIREMENTS))
     found = Diagnostics()
     files: list[InitFile] = []
     for path, content in sorted(made.items()):
         before = existing(path)
+        if other and path in install and before is None:
+            continue
         if own and path in cluster_files:
             state = FileState.OWN
         elif before is None:
@@ -123,7 +156,8 @@ def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[
         else:
             state = FileState.SAME if before == content else FileState.DIFFERS
         if state is FileState.DIFFERS:
-            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed")
+            renew = "; gitops init --upgrade renews it" if path in install else ""
+            found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed{renew}")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
     # The keys and rules that result from new and existing files hold together as well.
@@ -134,6 +168,29 @@ def init(request: InitRequest, templates: Mapping[str, str], existing: Callable[
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
+
+
+def upgrade(
+    install: Mapping[str, bytes],
+    templates: Mapping[str, str],
+    existing: Callable[[str], bytes | None],
+    present: Iterable[str],
+) -> InitOutcome:
+    """What renews the installation of the jobs: `install`, and the copies of the action that the repository has.
+
+    `present` are the names in the folder of the installation: a wheel of another version is obsolete. `templates` and
+    `existing` are those of `init`. Workflows are not changed: they say when the bot runs, not what is installed.
+    """
+    actions = (f"{folder}/action.yml" for folder in _ACTION_FOLDERS.values())
+    copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
+    files = []
+    for path, content in sorted({**install, **copies}.items()):
+        before = existing(path)
+        changed = FileState.NEW if before is None else FileState.RENEWED
+        files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))
+    wheels = {f"{INSTALL_FOLDER}/{name}" for name in present if name.endswith(".whl")}
+    files += [InitFile(path, b"", FileState.OBSOLETE, existing(path)) for path in sorted(wheels - install.keys())]
+    return InitOutcome(tuple(files))
 
 
 def _check(request: InitRequest) -> None:
@@ -177,8 +234,8 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
     }
     for path, name in {**_cluster_files(request), **_PIPELINES[request.forge]}.items():
         made[path] = _fill(request, templates[name])
-    if request.forge in (ForgeKind.GITHUB, ForgeKind.GITEA) and request.action is None:
-        made[f"{_action_folder(request)}/action.yml"] = templates["action.yml"].encode()
+    if request.forge in _ACTION_FOLDERS and request.action is None:
+        made[f"{_ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
     return made
 
 
@@ -213,7 +270,6 @@ def _fill(request: InitRequest, template: str) -> bytes:
         "forge": request.forge is not ForgeKind.HOOKS,
         "pause": True,
         "storage": request.storage is not None,
-        "version": request.action is None,
     }
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
@@ -230,7 +286,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
 
 def _values(request: InitRequest) -> Mapping[str, str]:
     return {
-        "ACTION": request.action or f"./{_action_folder(request)}{_LOCAL}",
+        "ACTION": request.action or f"./{_ACTION_FOLDERS.get(request.forge)}{_LOCAL}",
         "APPROVERS": ", ".join(_scalar(name) for name, _ in request.approvers),
         "BOT": _scalar(request.bot),
         "BOT_EMAIL": request.bot if "@" in request.bot else f"{request.bot}@localhost",
@@ -247,7 +303,6 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "REPOSITORY": _scalar(request.repository),
         "STORAGE": json.dumps(request.storage, ensure_ascii=False),
         "SWITCH": "vars.GITOPS_PAUSED != 'true'",
-        "VERSION": request.version,
     }
 
 
@@ -255,7 +310,3 @@ def _scalar(text: str) -> str:
     """A text as a YAML scalar that every reader takes as a text."""
     plain = _WORD.fullmatch(text) and text.lower() not in _WORDS_OF_YAML
     return text if plain else json.dumps(text)
-
-
-def _action_folder(request: InitRequest) -> str:
-    return _OWN_ACTION if request.forge is ForgeKind.GITHUB else ".gitea/actions/gitops"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from gitops.init.files import ForgeKind, InitRequest
+from gitops.init.files import REQUIREMENTS, ForgeKind, InitRequest
 
-__all__ = ["Step", "next_steps"]
+__all__ = ["Step", "next_steps", "upgrade_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,15 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
         )
         steps.append(Step(text))
     return tuple(steps)
+
+
+def upgrade_steps(version: str) -> tuple[Step, ...]:
+    """What is left after the installation of the jobs was renewed to a version."""
+    commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
+    return (
+        Step("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
+        Step(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
+    )
 
 
 def _git(*words: str) -> str:

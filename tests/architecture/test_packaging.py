@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import re
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import gitops
+from gitops.init.wheel import running_wheel
 from tests.support.pages import ROOT
+from tests.support.runtime_lock import LOCK, runtime_lock
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,48 @@ def test_the_wheel_has_every_module(wheel):
     sources = {str(p.relative_to(ROOT)) for p in (ROOT / "gitops").rglob("*.py")}
     assert {n for n in wheel if n.startswith("gitops/") and n.endswith(".py")} == sources
     assert "gitops/py.typed" in wheel
+
+
+def test_the_wheel_for_jobs_is_what_a_build_packs(wheel):
+    """`init` makes it from the installation that runs; here that is a checkout."""
+    with zipfile.ZipFile(io.BytesIO(running_wheel().content)) as archive:
+        made = {name: archive.read(name) for name in archive.namelist()}
+    own = {name for name in made if name.endswith((".dist-info/WHEEL", ".dist-info/RECORD"))}
+    assert len(own) == 2
+    assert made.keys() == wheel.keys()
+    # The description of a checkout is that of the day when it was installed.
+    compared = made.keys() - own - {name for name in made if name.endswith(".dist-info/METADATA")}
+    assert {name: made[name] for name in compared} == {name: wheel[name] for name in compared}
+
+
+def test_the_lock_of_jobs_is_that_of_the_tests():
+    assert LOCK.read_text(encoding="utf-8") == runtime_lock(), "run `python -m tests.support.runtime_lock`"
+
+
+def test_the_lock_of_jobs_is_complete():
+    """Every package that the installed ones require on this machine, with the version that the tests ran."""
+    locked = {}
+    for block in LOCK.read_text(encoding="utf-8").replace("\\\n", "").splitlines():
+        required, _, hashes = block.partition("--hash=")
+        assert re.fullmatch(r"sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})*", hashes), block
+        found = Requirement(required)
+        if found.marker is None or found.marker.evaluate():
+            locked[found.name] = found.specifier
+    wanted, seen = [Requirement("cluster-gitops[s3]")], set()
+    while wanted:
+        required = wanted.pop()
+        name = canonicalize_name(required.name)
+        if name in seen:
+            continue
+        seen.add(name)
+        extras = required.extras or {""}
+        for text in metadata.requires(name) or []:
+            inner = Requirement(text)
+            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras):
+                wanted.append(inner)
+        if name != "cluster-gitops":
+            assert metadata.version(name) in locked[name]
+    assert locked.keys() == seen - {"cluster-gitops"}
 
 
 def test_the_wheel_has_its_metadata(wheel):

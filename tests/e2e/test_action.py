@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
+from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
 from tests.support.actions.expressions import ExpressionError, Open, evaluate
 from tests.support.actions.runner import Job, Outcome
+from tests.support.actions.scaffolds import INSTALL, PIP
 from tests.support.loop import ROOT
 from tests.support.prefork import PROGRAM
 
@@ -46,6 +49,9 @@ class Stage:
         workspace = folder / "workspace"
         for place in (self.log, shims, workspace):
             place.mkdir(parents=True)
+        for path, content in INSTALL.items():
+            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / path).write_bytes(content)
         shim = shims / "python3"
         shim.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{FAKE}' \"$@\"\n")
         shim.chmod(0o755)
@@ -65,9 +71,11 @@ class Stage:
 
     def run(self, **given: str) -> Outcome:
         """Run the action; names of inputs with `_` for `-`."""
-        return self.job.action(
-            ACTION, {"verb": "plan", "version": "1.2.3"} | {n.replace("_", "-"): v for n, v in given.items()}
-        )
+        return self.job.action(ACTION, {"verb": "plan"} | {n.replace("_", "-"): v for n, v in given.items()})
+
+    def move_to(self, folder: str) -> None:
+        """The repository is in a folder of the workspace."""
+        shutil.copytree(self.job.workspace / ".gitops", self.job.workspace / folder / ".gitops")
 
     def seen(self, program: str) -> list[dict]:
         return [json.loads(path.read_text()) for path in sorted(self.log.glob(f"{program}-*.json"))]
@@ -168,6 +176,7 @@ def test_hostile_inputs_stay_texts(stage: Stage, text: str) -> None:
         "git_token",
         "signing_key",
     )
+    stage.move_to(text)
     done = stage.run(**dict.fromkeys(names, text))
     assert done.ok, done.text
     seen = stage.only("gitops")
@@ -206,7 +215,7 @@ def test_a_script_that_evaluates_would_be_seen(stage: Stage) -> None:
         copy = stage.job.workspace / "copy"
         copy.mkdir(exist_ok=True)
         (copy / "action.yml").write_text(text.replace(right, wrong))
-        given = {"verb": "plan", "version": "1.2.3", "cluster": "touch canary"}
+        given = {"verb": "plan", "cluster": "touch canary"}
         if "${{" in wrong:
             with pytest.raises(AssertionError, match="an expression stands in a script"):
                 stage.job.action(copy, given)
@@ -224,48 +233,45 @@ def test_an_unknown_verb_starts_nothing(stage: Stage, text: str) -> None:
     assert not list(stage.job.folder.rglob("canary"))
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "1.2.3 --index x", "1.2.3\n--pre", ">=1", "1.2.3;x", "latest"])
-def test_an_unknown_version_is_not_installed(stage: Stage, text: str) -> None:
-    done = stage.run(version=text)
+def test_what_is_installed_is_copied_out_of_the_checkout_and_held_to_hashes(stage: Stage) -> None:
+    assert stage.run().ok
+    pip = stage.only("pip")
+    assert set(PIP) <= set(pip["arguments"])
+    assert pip["required"].encode() == INSTALL[REQUIREMENTS]
+    assert stage.job.workspace not in Path(pip["at"]).parents
+    assert not any("index" in word for word in pip["arguments"])
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_mirror_is_one_argument(stage: Stage, text: str) -> None:
+    assert stage.run(index=text).ok
+    assert ("-i", text) in pairwise(stage.only("pip")["arguments"])
+    assert not list(stage.job.folder.rglob("canary"))
+
+
+@pytest.mark.parametrize("missing", ["requirements.txt", "cluster_gitops-1.2.3-py3-none-any.whl"])
+def test_without_the_files_nothing_is_installed(stage: Stage, missing: str) -> None:
+    (stage.job.workspace / INSTALL_FOLDER / missing).unlink()
+    done = stage.run()
     assert not done.ok
-    assert "::error::the input version is not a version" in done.text
+    assert "::error::the files to install are not in the checkout: run gitops init --upgrade" in done.text
+    assert stage.seen("pip") == stage.seen("gitops") == []
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_folder_to_install_from_is_a_name(stage: Stage, text: str) -> None:
+    done = stage.run(install=text)
+    assert not done.ok
     assert stage.seen("pip") == []
-    assert stage.left() == []
-
-
-@pytest.mark.parametrize("text", ["1.2.3", "0.1.0rc1", "2"])
-def test_a_version_is_installed_exactly(stage: Stage, text: str) -> None:
-    stage.run(version=text)
-    assert stage.only("pip")["arguments"] == ["--quiet", f"cluster-gitops[s3]=={text}"]
-
-
-def test_without_a_version_the_checkout_of_the_action_is_installed(stage: Stage) -> None:
-    stage.run(version="")
-    told = stage.only("pip")
-    quiet, constraint, file, source = told["arguments"]
-    assert (quiet, constraint) == ("--quiet", "--constraint")
-    assert source.endswith("[s3]")
-    assert Path(source.removesuffix("[s3]")).resolve() == ROOT
-    assert Path(file).name == "constraints"
-    held = {Requirement(line).name: Requirement(line) for line in told["constraints"].splitlines()}
-    assert {"pygit2", "pydantic", "pylance", "obstore"} <= set(held)
-    assert all(str(each.specifier).startswith("==") for each in held.values())
-    assert any(each.marker is not None for each in held.values())
-
-
-def test_a_copy_of_the_action_must_be_told_a_version(stage: Stage, tmp_path: Path) -> None:
-    copy = stage.job.workspace / ".github/actions/gitops"
-    copy.mkdir(parents=True)
-    (copy / "action.yml").write_bytes((ACTION / "action.yml").read_bytes())
-    done = stage.job.action(copy, {"verb": "plan"})
-    assert not done.ok
-    assert "set its input version" in done.text
-    assert stage.left() == []
+    assert not list(stage.job.folder.rglob("canary"))
 
 
 def test_the_real_program_runs_and_refuses_with_reason(stage: Stage) -> None:
     stage.environ["ACTIONS_REAL"] = json.dumps(PROGRAM)
     stage.environ["PYTHONPATH"] = str(ROOT)
+    stage.move_to("::add-mask::x")
     done = stage.run(verb="apply", cluster="$(touch canary)", working_directory="::add-mask::x")
     assert not done.ok
     assert "not_a_repository" in done.text

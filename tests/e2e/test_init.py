@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -184,6 +185,31 @@ def test_diff_writes_nothing(machine: Machine) -> None:
     assert "+++ b/.github/workflows/gitops.yml" in text
     assert "init_file_differs" in text
     assert machine.files() == before
+
+
+def test_an_upgrade_renews_what_jobs_install_and_nothing_else(machine: Machine) -> None:
+    machine.init("--yes", "--forge", "github")
+    before = machine.files()
+    (wheel,) = [path for path in before if path.endswith(".whl")]
+    install = machine.folder / "company/.gitops/install"
+    (machine.folder / "company" / wheel).rename(install / "cluster_gitops-0.0.9-py3-none-any.whl")
+    (install / "requirements.txt").write_text("./cluster_gitops-0.0.9-py3-none-any.whl\n")
+    (machine.folder / "company/.github/actions/gitops/action.yml").write_text("name: gitops\n")
+    (machine.folder / "company/gitops.yaml").write_text("mine\n")
+    old = machine.files()
+    _, text = machine.run("gitops", "init", "--upgrade", "--diff", at="company")
+    assert machine.files() == old
+    assert f"would make {wheel}" in text
+    assert f"binary file {wheel}: {len(before[wheel])} bytes, SHA-256 {sha256(before[wheel]).hexdigest()}" in text
+    code, text = machine.init("--yes", "--forge", "github", check=False)
+    assert code == 1
+    assert "gitops init --upgrade renews it" in text
+    assert machine.files() == old
+    _, text = machine.run("gitops", "init", "--upgrade", at="company")
+    assert "removed .gitops/install/cluster_gitops-0.0.9-py3-none-any.whl" in text
+    assert machine.files() == {**before, "gitops.yaml": b"mine\n"}
+    _, text = machine.run("gitops", "init", "--upgrade", "--json", at="company")
+    assert {file["state"] for file in json.loads(text)["files"]} == {"same"}
 
 
 def test_the_new_key_is_for_its_owner_alone(machine: Machine) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 import yaml
 
 from gitops.doctor.jobs import job_findings
+from gitops.git.repository import Repository
+from gitops.init.files import REQUIREMENTS
 from tests.support.actions.runner import Job
-from tests.support.actions.scaffolds import made
+from tests.support.actions.scaffolds import INSTALL, PIP, made
+from tests.support.git_fixture import bare, branch, commit, environment, run
 from tests.support.loop import ROOT
 
 pytestmark = pytest.mark.e2e
@@ -91,7 +95,7 @@ def test_a_comment_that_is_no_command_starts_nothing(tmp_path: Path) -> None:
     assert not any(job.wanted(each) for each in form["jobs"].values())
 
 
-def _jobs() -> dict[str, dict[str, Any]]:
+def jobs_of_gitlab() -> dict[str, dict[str, Any]]:
     """The jobs of the pipeline with what they extend."""
     form = yaml.safe_load(made("gitlab")[".gitlab/gitops.gitlab-ci.yml"])
 
@@ -105,12 +109,22 @@ def _jobs() -> dict[str, dict[str, Any]]:
 WRITES = ("gitops-command", "gitops-apply", "gitops-sweep", "gitops-drift")
 
 
+def checkout_of_a_request(folder: Path, install: Mapping[str, bytes], brought: Mapping[str, bytes]) -> None:
+    """What a runner of GitLab leaves: the work tree of a request that brings these files, and the target branch as a ref."""
+    opened = Repository(bare(folder.parent / "origin.git"), environ=environment(folder.parent))
+    target = commit(opened, install)
+    branch(opened, "refs/heads/main", target)
+    branch(opened, "refs/heads/request", commit(opened, brought, target))
+    run("git", "clone", "-q", "-b", "request", str(folder.parent / "origin.git"), str(folder), home=folder.parent)
+
+
 @pytest.mark.parametrize("name", ["gitops-plan", "gitops-verify", *WRITES])
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_a_job_of_gitlab_runs_its_verb(name: str, code: int, tmp_path: Path) -> None:
-    job = _jobs()[name]
-    builds = tmp_path / "builds"
+    job = jobs_of_gitlab()[name]
+    builds, work = tmp_path / "builds", tmp_path / "work"
     builds.mkdir()
+    checkout_of_a_request(work, INSTALL, {REQUIREMENTS: b"-e .\n"})
     key = tmp_path / "file variable"
     key.write_text("the key\n")
     environ = {
@@ -118,19 +132,24 @@ def test_a_job_of_gitlab_runs_its_verb(name: str, code: int, tmp_path: Path) -> 
         "ACTIONS_CODE": str(code),
         "CI_BUILDS_DIR": str(builds),
         "CI_JOB_ID": "77",
+        "CI_PROJECT_DIR": str(work),
         "GITOPS_TOKEN": "the token",
         "GITOPS_APPLY_TOKEN": "the other token",
         "GITOPS_SIGNING_KEY": str(key),
         "GITOPS_STORAGE": HOSTILE,
     }
     main, after = (
-        subprocess.run(["bash", "-eo", "pipefail", "-c", "\n".join(lines)], env=environ, cwd=tmp_path, check=False)
+        subprocess.run(["bash", "-eo", "pipefail", "-c", "\n".join(lines)], env=environ, cwd=work, check=False)
         for lines in ([*job["before_script"], *job["script"]], job["after_script"])
     )
     assert after.returncode == 0
     assert (main.returncode == 0) is (code == 0 or (code == 3 and name != "gitops-verify"))
     (seen,) = _seen(tmp_path)
     assert seen["arguments"] == ["bot", name.removeprefix("gitops-"), "--repo", "."]
+    (pip,) = (json.loads(path.read_text()) for path in (tmp_path / "log").glob("pip-*.json"))
+    assert set(PIP) <= set(pip["arguments"])
+    assert pip["required"].encode() == INSTALL[REQUIREMENTS]
+    assert work not in Path(pip["at"]).parents
     if name in WRITES:
         assert seen["environ"]["GITOPS_TOKEN"] == "the other token"
         assert seen["key"] == "the key\n"
@@ -144,7 +163,7 @@ def test_a_job_of_gitlab_runs_its_verb(name: str, code: int, tmp_path: Path) -> 
 
 
 def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:
-    jobs = _jobs()
+    jobs = jobs_of_gitlab()
     assert {jobs[name]["resource_group"] for name in ("gitops-apply", "gitops-sweep")} == {"gitops-brain"}
     assert all(job["variables"]["GIT_DEPTH"] == "0" for job in jobs.values())
     assert all(job["rules"] for job in jobs.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from hashlib import sha256
 
 import pytest
 import yaml
@@ -15,9 +16,9 @@ from gitops.config.gitops_yaml import parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
-from gitops.init.files import FileState, ForgeKind, PublicKey, init
+from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init, upgrade
 from gitops.init.steps import next_steps
-from tests.support.actions.scaffolds import KEYS, made, request
+from tests.support.actions.scaffolds import INSTALL, KEYS, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]
 TRUST = ("gitops.yaml", ".gitops/allowed_signers")
@@ -52,7 +53,7 @@ def test_no_word_is_left_open(forge):
 @pytest.mark.parametrize("forge", FORGES)
 def test_made_again_nothing_changes(forge):
     files = made(forge)
-    again = init(request(forge), templates(), files.get)
+    again = init(request(forge), templates(), {} if forge == "hooks" else INSTALL, files.get)
     assert {file.state for file in again.files} == {FileState.SAME}
     assert again.diagnostics == ()
 
@@ -60,7 +61,7 @@ def test_made_again_nothing_changes(forge):
 def test_a_file_that_differs_is_named_and_kept():
     files = {**made(), ".github/workflows/gitops.yml": b"name: mine\n"}
     del files["gitops.yaml"]
-    outcome = init(request(), templates(), files.get)
+    outcome = init(request(), templates(), INSTALL, files.get)
     assert {f.path for f in outcome.files if f.state is FileState.NEW} == {"gitops.yaml"}
     (differs,) = [f for f in outcome.files if f.state is FileState.DIFFERS]
     assert (differs.path, differs.before) == (".github/workflows/gitops.yml", b"name: mine\n")
@@ -68,8 +69,45 @@ def test_a_file_that_differs_is_named_and_kept():
     assert (problem.code, problem.path) == ("init_file_differs", ".github/workflows/gitops.yml")
 
 
+def test_an_installation_of_another_version_is_kept_as_a_whole():
+    files = {path: content for path, content in made().items() if not path.endswith(".whl")}
+    outcome = init(request(), templates(), INSTALL, {**files, REQUIREMENTS: b"./old.whl\n"}.get)
+    assert not any(file.path.endswith(".whl") for file in outcome.files)
+    (problem,) = outcome.diagnostics
+    assert (problem.code, problem.path) == ("init_file_differs", REQUIREMENTS)
+    assert "gitops init --upgrade" in problem.message
+
+
+def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
+    files = {
+        **made(),
+        REQUIREMENTS: b"./old.whl\n",
+        f"{INSTALL_FOLDER}/old.whl": b"PK",
+        ".github/actions/gitops/action.yml": b"name: old\n",
+    }
+    names = [path.rpartition("/")[2] for path in files if path.startswith(INSTALL_FOLDER)]
+    outcome = upgrade(INSTALL, templates(), files.get, names)
+    states = {file.path.rpartition("/")[2]: str(file.state) for file in outcome.files}
+    assert states == {
+        ".gitattributes": "same",
+        "action.yml": "renewed",
+        "cluster_gitops-1.2.3-py3-none-any.whl": "same",
+        "old.whl": "obsolete",
+        "requirements.txt": "renewed",
+    }
+    again = {file.path: file.content for file in outcome.files if file.content}
+    assert {str(file.state) for file in upgrade(INSTALL, templates(), again.get, []).files} == {"same"}
+
+
+def test_what_jobs_install_names_the_wheel_by_its_hash():
+    text = INSTALL[REQUIREMENTS].decode()
+    (name,) = [path.rpartition("/")[2] for path in INSTALL if path.endswith(".whl")]
+    digest = sha256(INSTALL[f"{INSTALL_FOLDER}/{name}"]).hexdigest()
+    assert f"./{name} \\\n    --hash=sha256:{digest}\n" in text
+
+
 def test_a_cluster_folder_that_is_there_is_left_alone():
-    outcome = init(request(), templates(), {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}.get)
+    outcome = init(request(), templates(), INSTALL, {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"}.get)
     states = {f.path: f.state for f in outcome.files if f.path.startswith("cluster/")}
     assert set(states.values()) == {FileState.OWN}
     assert outcome.diagnostics == ()
@@ -77,7 +115,7 @@ def test_a_cluster_folder_that_is_there_is_left_alone():
 
 def test_rules_that_are_there_must_know_the_bot():
     files = {".gitops/allowed_signers": made()[".gitops/allowed_signers"].split(b"\n", 1)[1]}
-    codes = {d.code for d in init(request(), templates(), files.get).diagnostics}
+    codes = {d.code for d in init(request(), templates(), INSTALL, files.get).diagnostics}
     assert codes == {"init_file_differs", "trust_missing"}
 
 
@@ -85,20 +123,20 @@ def test_rules_that_are_there_may_keep_their_keys_elsewhere():
     files = made()
     config = files["gitops.yaml"].replace(b".gitops/allowed_signers", b"keys")
     there = {"gitops.yaml": config, "keys": files[".gitops/allowed_signers"]}
-    codes = [d.code for d in init(request(), templates(), there.get).diagnostics]
+    codes = [d.code for d in init(request(), templates(), INSTALL, there.get).diagnostics]
     assert codes == ["init_file_differs"]
 
 
 def test_one_key_for_bot_and_approver_is_refused():
     key = KEYS["bot@brain.example"]
     with pytest.raises(GitopsError) as caught:
-        init(request(approvers=(("ada@brain.example", key),)), templates(), lambda _: None)
+        init(request(approvers=(("ada@brain.example", key),)), templates(), INSTALL, lambda _: None)
     assert caught.value.code == "trust_invalid"
 
 
 def test_a_bot_that_approves_is_no_approver():
     with pytest.raises(GitopsError) as caught:
-        init(request(approvers=(("bot@brain.example", SOMEBODY),)), templates(), lambda _: None)
+        init(request(approvers=(("bot@brain.example", SOMEBODY),)), templates(), INSTALL, lambda _: None)
     assert caught.value.code == "trust_missing"
 
 
@@ -117,7 +155,7 @@ UNFIT = {
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in UNFIT.items() for text in texts])
 def test_a_word_that_could_mean_more_is_refused(name, text):
     with pytest.raises(UsageError):
-        init(request(**{name: text}), templates(), lambda _: None)
+        init(request(**{name: text}), templates(), INSTALL, lambda _: None)
 
 
 @given(

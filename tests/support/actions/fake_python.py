@@ -1,4 +1,6 @@
-"""A `python3` for jobs: it makes environments without installing anything, notes what pip was told, and puts a `gitops` there.
+"""A `python3` for jobs: it makes environments without installing anything, notes what pip was told, and stands for the program.
+
+It accepts nothing that is not isolated.
 
 ACTIONS_LOG    folder where each call of pip and of the stub `gitops` leaves a file
 ACTIONS_REAL   the command line of the real program; without it `gitops` is a stub that notes what it sees, and ends as
@@ -11,7 +13,6 @@ import json
 import os
 import stat
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 
@@ -48,17 +49,22 @@ def _stub(arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     me = [sys.executable, os.path.abspath(__file__)]  # noqa: PTH100 - as it was started
     match arguments:
-        case ["-m", "venv", folder]:
+        case ["-I", "-m", "venv", folder]:
             bin_folder = Path(folder) / "bin"
             bin_folder.mkdir(parents=True)
-            _script(bin_folder / "python", [*me, "--in", str(bin_folder)])
-        case ["--in", bin_folder, "-m", "pip", "install", *rest]:
-            held = [Path(file).read_text() for option, file in pairwise(rest) if option == "--constraint"]
-            _note("pip", {"arguments": rest, "constraints": "".join(held)})
+            _script(bin_folder / "python", me)
+        case ["-I", "-m", "pip", "install", *rest]:
+            held = [Path(word.removeprefix("--requirement=")) for word in rest if word.startswith("--requirement=")]
+            _note(
+                "pip",
+                {"arguments": rest, "required": "".join(path.read_text() for path in held), "at": str(Path.cwd())},
+            )
+        case ["-I", "-m", "gitops", *rest]:
             real = os.environ.get("ACTIONS_REAL")
-            _script(Path(bin_folder) / "gitops", json.loads(real) if real else [*me, "--stub"])
-        case ["--stub", *rest]:
-            return _stub(rest)
+            if real is None:
+                return _stub(rest)
+            command = [*json.loads(real), *rest]
+            os.execv(command[0], command)  # noqa: S606 - the real program
         case _:
             raise SystemExit(f"not for this python: {arguments}")
     return 0

@@ -1,0 +1,154 @@
+"""The wheel that `init` puts into a repository: made from the installation that runs, so that jobs install what was reviewed.
+
+Rules:
+
+1. An installed file counts only with the content whose hash the installer recorded. A changed installation is refused.
+2. A checkout contributes what its own build would pack, named in its `pyproject.toml`.
+3. Same files, same bytes: sorted, stored without compression, with one fixed date. A library for compression does not decide the
+   hash, and git keeps two versions of such a file as a small difference.
+
+Sources: https://packaging.python.org/en/latest/specifications/binary-distribution-format/ and
+https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import tomllib
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+
+import gitops
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
+
+__all__ = ["Wheel", "install_files", "pack", "running_wheel"]
+
+_DISTRIBUTION = "cluster-gitops"
+_TAG = "py3-none-any"
+_WHEEL = f"Wheel-Version: 1.0\nGenerator: gitops init\nRoot-Is-Purelib: true\nTag: {_TAG}\n"
+# Notes of an installer on its own work; the wheel is installed again elsewhere.
+_NOTES = frozenset({"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json"})
+# Settings of a repository must not change a byte: line ends, keywords, large files elsewhere.
+_ATTRIBUTES = b"* -text -ident -filter\n"
+_HEADER = """\
+# What the jobs of the bot install: each file with its SHA-256. `gitops init --upgrade` writes it again.
+# pip reads it with --require-hashes and refuses every other file. The first line is the program itself, in this folder.
+"""
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o100644
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel: its file name, which says the version, and its bytes."""
+
+    name: str
+    content: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 in hexadecimal."""
+        return sha256(self.content).hexdigest()
+
+
+def running_wheel() -> Wheel:
+    """The wheel of the installation that runs.
+
+    Raises GitopsError `installation_unusable` if the program was not installed, or if a file is not what was installed.
+    """
+    try:
+        installed = metadata.distribution(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        raise _unusable("the program is not installed as a package") from None
+    version = installed.version
+    if version != gitops.__version__:
+        raise _unusable(f"version {gitops.__version__} runs, but version {version} is installed")
+    recorded = {file.as_posix(): file.hash for file in installed.files or ()}
+    info = f"{_DISTRIBUTION.replace('-', '_')}-{version}.dist-info"
+    described = [n for n in recorded if n.startswith(f"{info}/") and n.removeprefix(f"{info}/") not in _NOTES]
+    if "gitops/__init__.py" in recorded:
+        packed = [name for name in recorded if name.startswith("gitops/") and not name.endswith(".pyc")]
+        if not Path(str(installed.locate_file("gitops/__init__.py"))).samefile(gitops.__file__):
+            raise _unusable("the program that runs is not the one that is installed")
+        files = {}
+    else:
+        packed, files = [], dict(_checkout_files(Path(gitops.__file__).resolve().parent.parent))
+    for name in (*described, *packed):
+        files[name] = _recorded(Path(str(installed.locate_file(name))), recorded[name])
+    if f"{info}/METADATA" not in files:
+        raise _unusable(f"its installer recorded no {info}/METADATA")
+    return Wheel(f"{_DISTRIBUTION.replace('-', '_')}-{version}-{_TAG}.whl", pack(files, info))
+
+
+def install_files(wheel: Wheel, lock: str) -> dict[str, bytes]:
+    """What jobs install, by path from the root of the repository: the wheel, and with its hash the locked dependencies."""
+    required = f"{_HEADER}./{wheel.name} \\\n    --hash=sha256:{wheel.sha256}\n{lock}"
+    return {
+        f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES,
+        f"{INSTALL_FOLDER}/{wheel.name}": wheel.content,
+        REQUIREMENTS: required.encode(),
+    }
+
+
+def _unusable(reason: str) -> GitopsError:
+    return GitopsError(Code.INSTALLATION_UNUSABLE, f"jobs cannot get a copy of this installation: {reason}")
+
+
+def _recorded(path: Path, recorded: metadata.FileHash | None) -> bytes:
+    """Rule 1: the content of a file, if it is what its installer recorded."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unusable(f"{path}: {error.strerror or error}") from error
+    if recorded is None or recorded.mode != "sha256" or recorded.value != _digest(content):
+        raise _unusable(f"{path} is not the file that was installed")
+    return content
+
+
+def _checkout_files(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Rule 2: the files that a build of the checkout would pack, by their names in the wheel."""
+    try:
+        build = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
+            "wheel"
+        ]
+        sources = {**{name: name for name in build["packages"]}, **build["force-include"]}
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise _unusable(f"{root} is neither an installation nor a checkout of this program") from error
+    for source, name in sources.items():
+        place = root / source
+        if place.is_file():
+            yield name, place.read_bytes()
+        for path in sorted(place.rglob("*")):
+            below = path.relative_to(place)
+            if path.is_file() and path.suffix != ".pyc" and not any(part.startswith(".") for part in below.parts):
+                yield f"{name}/{below.as_posix()}", path.read_bytes()
+
+
+def pack(files: Mapping[str, bytes], info: str) -> bytes:
+    """Rule 3: the wheel of these files, by name, with its description in the folder `info`."""
+    whole = {**files, f"{info}/WHEEL": _WHEEL.encode()}
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    ordered = sorted(whole, key=lambda name: (name.startswith(info), name))
+    writer.writerows([name, f"sha256={_digest(whole[name])}", len(whole[name])] for name in ordered)
+    writer.writerow([f"{info}/RECORD", "", ""])
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name in (*ordered, f"{info}/RECORD"):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.create_system, entry.external_attr = 3, _MODE << 16
+            archive.writestr(entry, whole.get(name, rows.getvalue().encode()))
+    return made.getvalue()
+
+
+def _digest(content: bytes) -> str:
+    """SHA-256 as records of installers write it."""
+    return urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
