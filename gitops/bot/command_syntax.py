@@ -28,6 +28,7 @@ _MAX_LINE = 1024
 _MAX_NAME = 200
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]{1,600}\Z", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class CommandAction(StrEnum):
@@ -70,6 +71,11 @@ def _is_address(text: str) -> bool:
     return _ADDRESS.match(text) is not None and Address(text).kind is not Kind.UNKNOWN
 
 
+def _is_lock_id(text: str) -> bool:
+    """Whether a text may name a lock: an id, or the id of the commit of a lock that cannot be read."""
+    return is_ulid(text) or _COMMIT.fullmatch(text) is not None
+
+
 # The operands of each action, with the check of each, and what a refusal says.
 _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], str]] = {
     CommandAction.PLAN: ({}, f"{_WORD} plan takes only --cluster NAME"),
@@ -77,7 +83,10 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
         {"address": _is_address, "digest": _DIGEST.match},
         f"use {_WORD} approve ADDRESS DIGEST, with the whole digest of the plan: 64 hex digits",
     ),
-    CommandAction.UNLOCK: ({"lock_id": is_ulid}, f"use {_WORD} unlock LOCK_ID, with the exact id that the bot showed"),
+    CommandAction.UNLOCK: (
+        {"lock_id": _is_lock_id},
+        f"use {_WORD} unlock LOCK_ID, with the exact id that the bot showed",
+    ),
     CommandAction.EXPLAIN: (
         {"address": _is_address},
         f"use {_WORD} explain ADDRESS, with an address such as graph.legacy",

@@ -90,14 +90,14 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
     """The operation that holds a lock, since when, and the command that removes it."""
-    info = lock.info
+    info, only = lock.info, len(context.config.clusters) == 1
+    command = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
     if info is None:
-        return LogLine(f"{rule.name}: locked, and the lock cannot be read: {lock.detail}", RunResult.PROBLEMS)
+        detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"
+        return LogLine(f"{rule.name}: {detail}", RunResult.PROBLEMS)
     since = parse_timestamp(info.created_at)
     now = context.project.tools.clock.now()
     age = "an unknown time" if since is None else f"{max(0, int((now - since).total_seconds()))} s"
-    only = len(context.config.clusters) == 1
-    command = CommentCommand(CommandAction.UNLOCK, lock_id=info.lock_id, cluster=None if only else rule.name)
     return LogLine(f"{rule.name}: {info.operation} has held the lock for {age}; if its run is over: {command}")
 
 

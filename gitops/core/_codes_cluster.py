@@ -77,7 +77,7 @@ state_unlock_error | E | the lock cannot be removed | check the storage and its 
   the storage refused to remove the lock document
 state_lock_read_error | E | the lock cannot be read | check the storage and its permissions
   the path of the lock is not a readable file
-invalid_state_lock | E | the lock document is not valid | inspect it and remove it by hand
+invalid_state_lock | E | the lock document is not valid | if no run is active: gitops force-unlock with the id in the message
   the lock document is truncated, or was written by an unknown release
 unsupported_state_lock_version | E | the lock was written by a newer release | use the matching release
   the version of the lock document is not 1

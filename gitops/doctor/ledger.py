@@ -55,10 +55,11 @@ def ledger_findings(local: LocalProject, rule: ClusterRule, trust: str) -> Itera
         yield good("ledger.lock", "the lock is not held", name)
     elif lock.info is None:
         detail = f"the lock is held and cannot be read: {lock.problem}"
-        yield error("ledger.lock", detail, f"inspect refs/gitops/locks/{name} and delete it", name)
+        fix = f"if no run is active: gitops force-unlock {lock.unlock_id} --cluster {name}"
+        yield error("ledger.lock", detail, fix, name)
     else:
         detail = f"held since {lock.info.created_at} by {lock.info.operation}"
-        fix = f"if that run is over: gitops force-unlock {lock.info.lock_id} --cluster {name}"
+        fix = f"if that run is over: gitops force-unlock {lock.unlock_id} --cluster {name}"
         yield warning("ledger.lock", detail, fix, name)
 
 

@@ -135,15 +135,18 @@ class FolderLedger:
             raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
 
     def break_lock(self, lock_id: str) -> None:
-        """Remove the lock with exactly this id; otherwise raises the first row of the decision table that applies."""
+        """Remove the lock with exactly this id, or with this digest of its bytes.
+
+        Otherwise raises the first row of the decision table that applies.
+        """
         seen = self.observe_lock()
         if not seen.held:
             raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
         if seen.problem == Code.STATE_LOCK_READ_ERROR:
             raise RemoteError(seen.problem, seen.detail, path=layout.LOCK)
-        if seen.info is None:
-            raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
-        if seen.info.lock_id != lock_id:
+        if not seen.is_named(lock_id) and seen.info is None:
+            raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, lock_held_message(seen), path=layout.LOCK)
+        if not seen.is_named(lock_id):
             raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
         try:
             with around(self._faults, "ledger.lock", "break"):

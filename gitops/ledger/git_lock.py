@@ -109,18 +109,22 @@ class GitLock:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error
 
     def break_lock(self, lock_id: str) -> None:
-        """Delete the ref with exactly this id. Raises the codes of the force-unlock decision table."""
+        """Delete the ref with exactly this id in its document, or at the commit of this id.
+
+        Raises the codes of the force-unlock decision table.
+        """
         try:
             locks = tuple(self._find(*self._order()))
         except RemoteError as error:
             raise RemoteError(Code.STATE_LOCK_READ_ERROR, error.detail, path=self.ref) from error
         if not locks:
             raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=self.ref)
-        wanted = next((found for found in locks if _is(found, lock_id)), None)
+        wanted = next((found for found in locks if found.seen.is_named(lock_id)), None)
         if wanted is None:
             other = locks[0]
             if other.seen.info is None:
-                raise IntegrityError(other.seen.problem or Code.INVALID_STATE_LOCK, other.seen.detail, path=other.ref)
+                problem = other.seen.problem or Code.INVALID_STATE_LOCK
+                raise IntegrityError(problem, lock_held_message(other.seen), path=other.ref)
             raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(other.seen), path=other.ref)
         try:
             with around(self._faults, "ledger.lock", "break"):
@@ -161,7 +165,7 @@ class GitLock:
 
     def _look(self, ref: str) -> _FoundLock | None:
         """What is at one ref. A lock that is released while it is read is looked for again, not called broken."""
-        oid, problem = "", LockObservation(held=True)
+        oid, code, detail = "", Code.INVALID_STATE_LOCK, ""
         for _ in range(_LOOKS):
             oid = self._remote.refs(ref).get(ref, "")
             if not oid:
@@ -171,13 +175,14 @@ class GitLock:
                     self._remote.fetch([ref])
                 content = self._store.read(self._store.commit(oid).tree, _DOCUMENT)
             except RemoteError as error:
-                problem = LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
+                code, detail = Code.STATE_LOCK_READ_ERROR, error.detail
             except GitopsError as error:
-                problem = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=error.detail)
+                code, detail = Code.INVALID_STATE_LOCK, error.detail
             else:
-                missing = LockObservation(held=True, problem=Code.INVALID_STATE_LOCK, detail=f"there is no {_DOCUMENT}")
-                return _FoundLock(ref, oid, missing if content is None else lock_observation(content))
-        return _FoundLock(ref, oid, problem)
+                if content is not None:
+                    return _FoundLock(ref, oid, lock_observation(content, oid))
+                code, detail = Code.INVALID_STATE_LOCK, f"there is no {_DOCUMENT}"
+        return _FoundLock(ref, oid, LockObservation(held=True, problem=code, detail=detail, key=oid))
 
     def _held_message(self, at: str) -> str:
         with contextlib.suppress(GitopsError):

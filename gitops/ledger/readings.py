@@ -65,14 +65,15 @@ def unreadable_view(problem: GitopsError) -> LedgerView:
     return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail))
 
 
-def lock_observation(data: bytes | None) -> LockObservation:
-    """The lock in the bytes of the lock document; None when there is none."""
+def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
+    """The lock in the bytes of the lock document, None when there is none; without a `key` it is named by their digest."""
     if data is None:
         return LockObservation(held=False)
+    key = key or digest(data)
     try:
-        return LockObservation(held=True, info=read_lock(data))
+        return LockObservation(held=True, info=read_lock(data), key=key)
     except IntegrityError as problem:
-        return LockObservation(held=True, problem=problem.code, detail=problem.detail)
+        return LockObservation(held=True, problem=problem.code, detail=problem.detail, key=key)
 
 
 def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
@@ -80,13 +81,14 @@ def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
     if not seen.held:
         return "the lock was just freed; run the command again"
     if seen.info is None:
-        return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}"
+        remedy = f"; if no run is active: gitops force-unlock {seen.unlock_id}" if seen.unlock_id else ""
+        return f"the ledger is locked; its lock cannot be read{': ' if seen.detail else ''}{seen.detail}{remedy}"
     info = seen.info
     created, now = parse_timestamp(info.created_at), None if at is None else parse_timestamp(at)
     age = "" if created is None or now is None else f", for {max(0, int((now - created).total_seconds()))} s"
     return (
         f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
-        f"if that process is gone: force-unlock {info.lock_id}"
+        f"if that process is gone: gitops force-unlock {seen.unlock_id}"
     )
 
 

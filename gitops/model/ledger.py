@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.core.canonical import canonical
+from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget, Via
@@ -287,9 +288,22 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class LockObservation:
-    """What is seen of a lock. `problem` is a code when the lock exists but cannot be read as version 1."""
+    """What is seen of a lock. `problem` is a code when the lock exists but cannot be read as version 1.
+
+    `key` names the lock whatever is in it: the id of its commit, or in a folder the digest of its bytes.
+    """
 
     held: bool
     info: LockInfo | None = None
     problem: Code | None = None
     detail: str = ""
+    key: str = ""
+
+    @property
+    def unlock_id(self) -> str:
+        """What `force-unlock` takes: the id in the lock, and its key where anything else than an id is there; perhaps empty."""
+        return self.info.lock_id if self.info is not None and is_ulid(self.info.lock_id) else self.key
+
+    def is_named(self, name: str) -> bool:
+        """Whether `name` is the id in the lock, or its key."""
+        return bool(name) and name in (self.key, "" if self.info is None else self.info.lock_id)

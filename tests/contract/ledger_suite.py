@@ -222,6 +222,13 @@ class LockContract:
         make_store().break_lock(ulid(11))
         assert not store.observe_lock().held
 
+    def test_a_lock_is_broken_by_the_key_that_it_is_seen_under(self, make_store: MakeStore) -> None:
+        make_store().acquire(lock(1))
+        seen = make_store().observe_lock()
+        assert (seen.unlock_id, seen.key in ("", ulid(1))) == (ulid(1), False)
+        make_store().break_lock(seen.key)
+        assert not make_store().observe_lock().held
+
     def test_the_lock_is_no_part_of_the_state(self, make_store: MakeStore) -> None:
         store = make_store()
         store.acquire(lock(1))

@@ -30,12 +30,14 @@ from ledger_suite import (
 
 from gitops.approvals.documents import read_approval
 from gitops.core.canonical import digest
-from gitops.core.errors import BugError
+from gitops.core.errors import BugError, GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.chain import read_verified_entry, trust_files
+from gitops.ledger.documents import write_lock
 from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
-from gitops.model.ledger import EntryKind
+from gitops.ledger.readings import lock_held_message
+from gitops.model.ledger import EntryKind, LockInfo
 from tests.support.branch_ledger import CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
 from tests.support.git_fixture import commit, hook, run
 from tests.support.git_http import GitServer
@@ -382,6 +384,48 @@ def test_a_lock_ref_of_something_else_is_held(world: World) -> None:
     assert code_of(lambda: store.break_lock(ulid(1))) == "invalid_state_lock"
     store.release(ulid(1))
     assert world.remote().refs(LOCK) == {LOCK: oid}
+
+
+_GARBAGE: dict[str, bytes | None] = {
+    "no document": None,
+    "not JSON": b"\x00\xff",
+    "another version": b'{"version":9,"lock_id":"x"}',
+    "an id that is none": write_lock(LockInfo("--cluster x\n", "apply", "2026-07-02T09:00:00Z", 1)),
+}
+
+
+@pytest.mark.parametrize("place", [LOCK, LOCK_BRANCH])
+@pytest.mark.parametrize("garbage", list(_GARBAGE))
+def test_a_lock_that_anybody_pushed_is_broken_by_the_commit_that_the_message_shows(
+    clones: World, place: str, garbage: str
+) -> None:
+    data = _GARBAGE[garbage]
+    planted = commit(clones.repository("one.git"), {"README.md": b"x"} if data is None else {"lock.json": data})
+    clones.remote("one.git").push([RefUpdate(place, ZERO, planted)])
+    ledger = clones.ledger("two.git")
+    with pytest.raises(GitopsError, match=f"gitops force-unlock {planted}") as caught:
+        ledger.acquire(lock(1))
+    assert caught.value.code == "state_lock_held"
+    assert clones.remote().refs(place) == {place: planted}
+    assert code_of(lambda: ledger.break_lock("0" * 40)) in (
+        "invalid_state_lock",
+        "state_lock_id_mismatch",
+        "unsupported_state_lock_version",
+    )
+    ledger.break_lock(planted)
+    ledger.acquire(lock(1))
+
+
+def test_a_lock_ref_on_a_blob_is_broken_by_its_id(clones: World) -> None:
+    """What is no commit at all, at a ref where git lets anything be."""
+    store = clones.repository("one.git")
+    run("git", f"--git-dir={store.git_dir}", "hash-object", "-w", "--stdin", home=clones.home, stdin=b"garbage")
+    blob = run("git", f"--git-dir={store.git_dir}", "hash-object", "--stdin", home=clones.home, stdin=b"garbage")
+    clones.remote("one.git").push([RefUpdate(LOCK, ZERO, blob)])
+    ledger = clones.ledger("two.git")
+    assert f"force-unlock {blob}" in lock_held_message(ledger.observe_lock())
+    ledger.break_lock(blob)
+    assert not ledger.observe_lock().held
 
 
 def test_a_host_that_refuses_every_lock(clones: World) -> None:

@@ -156,9 +156,9 @@ class MemoryLedger:
             seen = lock_observation(files.get(layout.LOCK))
             if not seen.held:
                 raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
-            if seen.info is None:
-                raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, seen.detail, path=layout.LOCK)
-            if seen.info.lock_id != lock_id:
+            if not seen.is_named(lock_id) and seen.info is None:
+                raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, lock_held_message(seen), path=layout.LOCK)
+            if not seen.is_named(lock_id):
                 raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
 

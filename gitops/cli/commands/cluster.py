@@ -114,7 +114,7 @@ CLUSTER_COMMANDS = (
         "remove a lock whose holder is gone",
         "gitops.cluster.status:force_unlock",
         _UNLOCK,
-        Argument("lock_id", "LOCK_ID", "exact id, as status shows it"),
+        Argument("lock_id", "LOCK_ID", "exact id, as status shows it; the commit of the lock if it cannot be read"),
     ),
     Command(
         "revoke",
