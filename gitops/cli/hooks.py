@@ -24,14 +24,14 @@ _FIELDS = 3
 
 def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
-    git_dir, names = install_hooks(options.repo, server=options.server)
+    git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
     say(f"hooks installed in {git_dir}: {', '.join(names)}")
     return OK
 
 
 def remove(options: argparse.Namespace) -> int:
     """`gitops hook remove`."""
-    git_dir, names = remove_hooks(options.repo)
+    git_dir, names = remove_hooks(options.repo, options.folder)
     say(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}")
     return OK
 

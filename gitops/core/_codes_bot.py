@@ -157,7 +157,7 @@ format_needed | E | a file is not in its canonical layout | run gitops fmt
   the file was written by hand, or laid out by another release
 push_refused | E | the push breaks a rule of this repository | see the detail
   a hook or a protection of the remote refused the push, or the command works offline
-hook_exists | E | another hook is already installed | move it, or call gitops hook run from it
+hook_exists | E | another hook is already installed | add the line of the message to it, or move it
   the hooks folder contains a file or link that gitops did not write
 graph_exists | E | a graph exists already | choose another root, or remove it
   an earlier run or another program left files at the root

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from gitops.core.errors import GitopsError
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.command import GitProgram
-from gitops.git.hooks import HookKind, expected_hooks, installed_hooks, stale_hooks
+from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
 from gitops.git.signatures import sign, verify_detached
 from gitops.wiring.project import LocalProject
 from gitops.wiring.system import own_command
@@ -61,6 +61,7 @@ class MachineFacts:
     wanted: tuple[str, ...]
     stale: tuple[str, ...] = ()
     hook_problem: str = ""
+    hook_folder: str = ""
 
 
 def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
@@ -99,6 +100,7 @@ def read_machine(local: LocalProject, *, probe: bool) -> MachineFacts:
         wanted=expected_hooks(kind),
         stale=stale,
         hook_problem=problem,
+        hook_folder=str(hooks_folder(repository.git_dir)),
     )
 
 
@@ -201,7 +203,9 @@ def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]
             "Without them everyone who can push can write the ledger",
             "Problems are found later without them",
         )
-        yield report("hooks.installed", f"missing: {missing}. {server if facts.bare else client}", fix)
+        yield report(
+            "hooks.installed", f"missing in {facts.hook_folder}: {missing}. {server if facts.bare else client}", fix
+        )
     else:
         yield good("hooks.installed", ", ".join(facts.hooks))
     if facts.stale:

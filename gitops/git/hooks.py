@@ -1,14 +1,16 @@
-"""The hooks that call this program: installed into a repository, and removed from it.
+"""The hooks that call this program: installed into a repository or a folder for many of them, and removed.
 
 Rules:
 
 1. A hook that this program did not write is never overwritten or removed; ours are recognised by a line of their own.
 2. A hook names the program by an absolute path, quoted for the shell. It searches no PATH and expands nothing.
 3. All is checked before anything is written; each hook appears whole and executable, or not at all.
-4. Where git would not run the hooks of the repository (`core.hooksPath`), nothing is installed.
+4. Only the repository's own folder of hooks is written, or one that is named. Where git looks elsewhere (`core.hooksPath`), or
+   another program has a hook, the message has the line that makes that hook start this program. Such a hook counts as installed,
+   and so does a link to one of ours: gitolite makes such links to its `hooks/common`.
 5. A server is configured to check the objects that it receives (`receive.fsckObjects`), unless its operator has set that.
 
-Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`.
+Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, https://gitolite.com/gitolite/cookbook#adding-other-non-update-hooks
 """
 
 from __future__ import annotations
@@ -28,7 +30,17 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.git.command import GitProgram
 from gitops.git.repository import Repository
 
-__all__ = ["HookKind", "expected_hooks", "install_hooks", "installed_hooks", "remove_hooks", "stale_hooks"]
+__all__ = [
+    "HookKind",
+    "erase_hooks",
+    "expected_hooks",
+    "hooks_folder",
+    "install_hooks",
+    "installed_hooks",
+    "remove_hooks",
+    "stale_hooks",
+    "write_hooks",
+]
 
 HookKind = Literal["client", "server"]
 
@@ -36,7 +48,9 @@ _NAMES: Mapping[HookKind, tuple[str, ...]] = {
     "client": ("pre-commit", "commit-msg", "pre-push"),
     "server": ("pre-receive", "post-receive"),
 }
+_WITH_INPUT = frozenset({"pre-receive", "post-receive", "pre-push"})
 _MARK = b"# managed by gitops"
+_CALL = b" hook run %s "
 _PLACEHOLDER = b"@GITOPS@"
 _MODE = 0o755
 _MAX_HOOK = 64 * 1024
@@ -46,30 +60,61 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
     """Write the hooks of one kind into the repository `git_dir`; returns their names. Repeating it changes nothing.
 
     `command` is the argument vector that starts this program, its first part an absolute path. Raises UsageError
-    `usage_error` for another command, `not_a_repository`, GitopsError `hook_exists` and `storage_failed`.
+    `usage_error` for another command or hooks of a server in a clone, `not_a_repository`, GitopsError `hook_exists` and
+    `storage_failed`.
     """
+    repository = Repository(git_dir)
+    if kind == "server" and repository.work_tree is not None:
+        detail = f"{repository.work_tree} is a clone: the hooks of a server belong into the bare repository that people push to"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    own, used = repository.common_dir / "hooks", hooks_folder(git_dir)
+    if all(_starts(used / name, name, command) for name in _NAMES[kind]):
+        return _NAMES[kind]
+    if used != own:
+        detail = f"core.hooksPath is set, so git runs the hooks in {used} and not those in {own}"
+        raise GitopsError(Code.HOOK_EXISTS, f"{detail}. {_advice(used, _NAMES[kind], command)}", path=str(used))
+    if own.is_symlink():
+        detail = f"{own} is a link to {own.readlink()}"
+        raise GitopsError(Code.HOOK_EXISTS, f"{detail}. {_advice(own, _NAMES[kind], command)}", path=str(own))
+    names = write_hooks(own, kind, command)
+    if kind == "server":
+        _check_objects(git_dir)
+    return names
+
+
+def write_hooks(folder: Path, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
+    """Write the hooks of one kind into a folder of hooks. Returns and raises as `install_hooks`."""
     if not command or not Path(command[0]).is_absolute() or any("\0" in part for part in command):
         raise UsageError(Code.USAGE_ERROR, "hooks start the program by an absolute path")
-    folder = _folder(git_dir)
-    foreign = [name for name in _NAMES[kind] if os.path.lexists(folder / name) and not _is_ours(folder / name)]
+    left = [name for name in _NAMES[kind] if not _starts(folder / name, name, command)]
+    foreign = [name for name in left if os.path.lexists(folder / name) and not _is_ours(folder / name)]
     if foreign:
         names = ", ".join(str(folder / name) for name in foreign)
-        raise GitopsError(Code.HOOK_EXISTS, f"not written by gitops: {names}", path=str(folder))
+        detail = f"not written by gitops: {names}. {_advice(folder, foreign, command)}"
+        raise GitopsError(Code.HOOK_EXISTS, detail, path=str(folder))
     try:
         folder.mkdir(exist_ok=True)
-        for name in _NAMES[kind]:
+        for name in left:
             _write(folder / name, _content(name, command))
-        if kind == "server":
-            _check_objects(git_dir)
     except OSError as error:
         raise GitopsError(Code.STORAGE_FAILED, f"cannot write the hooks: {error}", path=str(folder)) from error
     return _NAMES[kind]
 
 
+def hooks_folder(git_dir: str) -> Path:
+    """The folder whose hooks git runs for a repository. Raises UsageError `not_a_repository`."""
+    repository = Repository(git_dir)
+    elsewhere = _hooks_path(git_dir)
+    # A relative one starts where hooks are run.
+    base = Path(repository.work_tree or repository.git_dir)
+    return repository.common_dir / "hooks" if elsewhere is None else base / elsewhere
+
+
 def installed_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Names of our hooks of one kind that git would run. Raises UsageError `not_a_repository`, GitopsError `hook_exists`."""
-    folder = _folder(git_dir)
-    return tuple(name for name in _NAMES[kind] if _is_ours(folder / name) and os.access(folder / name, os.X_OK))
+    """Names of the hooks of one kind that git would run and that start this program. Raises UsageError `not_a_repository`."""
+    folder = hooks_folder(git_dir)
+    found = {name: _hook_text(folder / name) for name in _NAMES[kind] if os.access(folder / name, os.X_OK)}
+    return tuple(name for name, text in found.items() if _mentions(text.splitlines(), _CALL % name.encode()))
 
 
 def expected_hooks(kind: HookKind) -> tuple[str, ...]:
@@ -78,17 +123,21 @@ def expected_hooks(kind: HookKind) -> tuple[str, ...]:
 
 
 def stale_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
-    """Names of our installed hooks that `install_hooks` with this `command` would change. Raises as `installed_hooks`."""
-    folder = _folder(git_dir)
-    return tuple(n for n in installed_hooks(git_dir, kind) if (folder / n).read_bytes() != _content(n, command))
+    """Names of installed hooks that start another program than `command`, or in another way. Raises as `installed_hooks`."""
+    folder = hooks_folder(git_dir)
+    return tuple(n for n in installed_hooks(git_dir, kind) if not _starts(folder / n, n, command))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
-    """Remove our hooks of one kind and return their names; other hooks stay.
+    """Remove our hooks of one kind from a repository and return their names; other hooks stay.
 
     Raises UsageError `not_a_repository`, GitopsError `storage_failed`.
     """
-    folder = Repository(git_dir).common_dir / "hooks"
+    return erase_hooks(Repository(git_dir).common_dir / "hooks", kind)
+
+
+def erase_hooks(folder: Path, kind: HookKind) -> tuple[str, ...]:
+    """Remove our hooks of one kind from a folder of hooks. Returns and raises as `remove_hooks`."""
     ours = tuple(name for name in _NAMES[kind] if _is_ours(folder / name))
     try:
         for name in ours:
@@ -103,23 +152,37 @@ def _content(name: str, command: Sequence[str]) -> bytes:
     return (_templates() / name).read_bytes().replace(_PLACEHOLDER, os.fsencode(shlex.join(command)))
 
 
-def _folder(git_dir: str) -> Path:
-    """The hooks folder of the repository, if git runs what is in it and it belongs to this repository."""
-    folder = Repository(git_dir).common_dir / "hooks"
-    elsewhere = _hooks_path(git_dir)
-    if elsewhere is not None:
-        detail = f"core.hooksPath is set to {elsewhere!r}, so git does not run the hooks in {folder}"
-        raise GitopsError(Code.HOOK_EXISTS, detail, path=elsewhere)
-    if folder.is_symlink():
-        raise GitopsError(Code.HOOK_EXISTS, f"{folder} is a link to {folder.readlink()}", path=str(folder))
-    return folder
+def _mentions(lines: Sequence[bytes], call: bytes) -> bool:
+    """Whether a hook is ours, or has a command that starts this program."""
+    return _MARK in lines or any(call in line for line in lines if not line.lstrip().startswith(b"#"))
+
+
+def _starts(path: Path, name: str, command: Sequence[str]) -> bool:
+    """Whether a hook, or what it links to, starts exactly this program."""
+    text = _hook_text(path)
+    return os.access(path, os.X_OK) and (text == _content(name, command) or os.fsencode(_line(name, command)) in text)
+
+
+def _line(name: str, command: Sequence[str]) -> str:
+    """The line of a shell script that starts the program as a hook, and leaves its input for the rest of the script."""
+    start = f'{shlex.join((*command, "hook", "run", name))} "$@"'
+    if name not in _WITH_INPUT:
+        return f"{start} || exit 1"
+    return f'g=$(mktemp) && cat >"$g" && {start} <"$g" && exec <"$g" && rm -f "$g" || exit 1'
+
+
+def _advice(folder: Path, names: Sequence[str], command: Sequence[str]) -> str:
+    """What the owner of these hooks can add to them."""
+    lines = "; ".join(f"to {folder / name} add: {_line(name, command)}" for name in names)
+    return f"In shell scripts one line is enough, as the first command: {lines}"
 
 
 def _hooks_path(git_dir: str) -> str | None:
     """The value of `core.hooksPath` in the configuration that git reads when the user runs it, or None."""
     git = GitProgram(git_dir, as_user=True)
     # The system configuration counts here too; settings of this program have the scope `command`.
-    output = git.run("config", "--show-scope", "-z", "--get-all", "core.hooksPath", extra={"GIT_CONFIG_NOSYSTEM": "0"})
+    keys = ("--type=path", "--get-all", "core.hooksPath")
+    output = git.run("config", "--show-scope", "-z", *keys, extra={"GIT_CONFIG_NOSYSTEM": "0"})
     parts = output.stdout.decode("utf-8", "replace").split("\0")
     values = [value for scope, value in zip(parts[::2], parts[1::2], strict=False) if scope != "command"]
     return values[-1] if values else None
@@ -136,13 +199,16 @@ def _check_objects(git_dir: str) -> None:
 
 def _is_ours(path: Path) -> bool:
     """Whether a regular file carries our line."""
-    if path.is_symlink() or not path.is_file():
-        return False
+    return not path.is_symlink() and _MARK in _hook_text(path).splitlines()
+
+
+def _hook_text(path: Path) -> bytes:
+    """The beginning of a hook, links followed; nothing if it is not a file that can be read."""
     try:
         with path.open("rb") as file:
-            return _MARK in file.read(_MAX_HOOK).splitlines()
+            return file.read(_MAX_HOOK) if path.is_file() else b""
     except OSError:
-        return False
+        return b""
 
 
 def _write(path: Path, content: bytes) -> None:

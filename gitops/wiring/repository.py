@@ -79,15 +79,22 @@ def open_checkout(folder: str) -> Checkout:
     return Checkout(root, git, server, host, path.strip("/").removesuffix(".git") or "repository")
 
 
-def install_hooks(folder: str, *, server: bool) -> tuple[str, tuple[str, ...]]:
-    """Install the hooks of a clone, or of a server (`server`, and bare repositories). Returns the repository and their names."""
+def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """Install the hooks of a clone, or of a server (`server`, and bare repositories). Returns where, and their names.
+
+    With `hooks_folder` those of a server are written there: a host uses that folder for many repositories.
+    """
+    if hooks_folder is not None:
+        return hooks_folder, hooks.write_hooks(Path(hooks_folder), "server", own_command())
     repository = Repository.discover(folder)
     kind: hooks.HookKind = "server" if server or repository.work_tree is None else "client"
     return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
 
 
-def remove_hooks(folder: str) -> tuple[str, tuple[str, ...]]:
-    """Remove all hooks that this program installed. Returns the repository and their names."""
+def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """Remove all hooks that this program installed, in a repository or in a folder of hooks. Returns where, and their names."""
+    if hooks_folder is not None:
+        return hooks_folder, hooks.erase_hooks(Path(hooks_folder), "server")
     git_dir = Repository.discover(folder).git_dir
     return git_dir, hooks.remove_hooks(git_dir, "client") + hooks.remove_hooks(git_dir, "server")
 

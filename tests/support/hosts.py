@@ -149,14 +149,18 @@ class Hosts:
         home = self.folder / "gitolite"
         if not home.exists():
             home.mkdir()
-            environ = {"HOME": str(home), "PATH": os.environ["PATH"], "USER": getpass.getuser()}
-            _run("gitolite", "setup", "-a", "admin", environ=environ)
+            self.gitolite("setup", "-a", "admin")
             rules = "".join(f"repo {name}/[a-z0-9]+\n    C = @all\n    {may} = @all\n" for name, may in _RULES.items())
             (home / ".gitolite" / "conf" / "gitolite.conf").write_text(rules)
-            _run("gitolite", "compile", environ=environ)
+            self.gitolite("compile")
             for name in _RULES:
                 (home / "repositories" / name).mkdir()
         return home
+
+    def gitolite(self, *command: str) -> None:
+        """Run gitolite as its operator."""
+        environ = {"HOME": str(self.folder / "gitolite"), "PATH": os.environ["PATH"], "USER": getpass.getuser()}
+        _run("gitolite", *command, environ=environ)
 
     def _web_server(self, people: Mapping[str, Path]) -> WebServer:
         if self._web is None:

@@ -166,8 +166,17 @@ HOOK = Command(
             f"{_HOOKS}:install",
             _REPOSITORY,
             flag("--server", "install the hooks of a bare repository"),
+            Argument(
+                "--folder", "DIR", "install the hooks of a server into DIR, which a host uses for many repositories"
+            ),
         ),
-        Command("remove", "remove the installed hooks", f"{_HOOKS}:remove", _REPOSITORY),
+        Command(
+            "remove",
+            "remove the installed hooks",
+            f"{_HOOKS}:remove",
+            _REPOSITORY,
+            Argument("--folder", "DIR", "remove them from DIR, which a host uses for many repositories"),
+        ),
         Command(
             "run",
             "run one hook; installed hooks call this",

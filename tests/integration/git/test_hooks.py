@@ -13,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, UsageError
-from gitops.git.hooks import HookKind, install_hooks, remove_hooks
+from gitops.git.hooks import (
+    HookKind,
+    erase_hooks,
+    install_hooks,
+    installed_hooks,
+    remove_hooks,
+    stale_hooks,
+    write_hooks,
+)
 from tests.support.effort import cases
 from tests.support.git_fixture import bare, environment, run
 
@@ -232,7 +240,7 @@ def test_removing_takes_ours_and_no_other(place: Place) -> None:
 def test_a_hooks_path_in_the_repository_is_named(place: Place) -> None:
     place.git("config", "core.hooksPath", "../shared hooks")
     error = refused(place.git_dir)
-    assert (error.code, error.path) == ("hook_exists", "../shared hooks")
+    assert (error.code, error.path) == ("hook_exists", str(place.work / "../shared hooks"))
     assert "core.hooksPath" in error.detail
     assert not (Path(place.git_dir) / "hooks" / "pre-commit").exists()
 
@@ -301,3 +309,85 @@ def test_a_server_checks_what_it_is_sent_unless_its_operator_decided(place: Plac
     install_hooks(str(place.work / ".git"), "client", place.command)
     client = run("git", "config", "--default", "unset", "--get", "receive.fsckObjects", home=place.home, cwd=place.work)
     assert client == "unset"
+
+
+def _advised(error: GitopsError, hook: Path) -> str:
+    """The line that the message tells to add to a hook."""
+    return error.detail.partition(f"to {hook} add: ")[2].partition("; to ")[0]
+
+
+@pytest.mark.parametrize("where", ["hooks", "core.hooksPath"])
+def test_the_advised_line_makes_a_hook_of_somebody_else_start_the_program(place: Place, where: str) -> None:
+    """Both hooks get the whole input, and each can refuse."""
+    folder = place.far / "hooks" if where == "hooks" else place.home / "shared hooks"
+    folder.mkdir(exist_ok=True)
+    if where == "core.hooksPath":
+        run("git", f"--git-dir={place.far}", "config", "core.hooksPath", str(folder), home=place.home)
+    theirs, seen = folder / "pre-receive", place.home / "seen"
+    theirs.write_text(f"#!/bin/sh\ncat > {seen}\ntest ! -e {place.home}/closed\n")
+    theirs.chmod(0o755)
+    error = refused(place.far, "server", tuple(place.command))
+    assert installed_hooks(str(place.far), "server") == ()
+    theirs.write_text(theirs.read_text().replace("sh\n", f"sh\n{_advised(error, theirs)}\n", 1))
+    if where == "core.hooksPath":
+        other = folder / "post-receive"
+        other.write_text(f"#!/bin/sh\n{_advised(error, other)}\n")
+        other.chmod(0o755)
+
+    before = theirs.read_bytes()
+    assert install_hooks(str(place.far), "server", place.command) == SERVER
+    assert theirs.read_bytes() == before
+    assert installed_hooks(str(place.far), "server") == SERVER
+    assert stale_hooks(str(place.far), "server", place.command) == ()
+    assert "pre-receive" in stale_hooks(str(place.far), "server", ["/opt/other"])
+    place.commit()
+    place.push()
+    head = place.git("rev-parse", "HEAD").stdout.strip()
+    line = f"{'0' * 40} {head} refs/heads/main\n"
+    assert [record[-2:] for record in place.started()] == [["pre-receive", line], ["post-receive", line]]
+    assert seen.read_text() == line
+
+    place.commit()
+    (place.home / "closed").touch()
+    assert place.push(check=False).returncode
+    (place.home / "closed").unlink()
+    answer(place, 1)
+    assert place.push(check=False).returncode
+
+
+def test_client_hooks_of_somebody_else_start_the_program_by_a_line(place: Place) -> None:
+    folder = Path(place.git_dir) / "hooks"
+    for name in CLIENT:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    error = refused(place.git_dir, "client", tuple(place.command))
+    for name in CLIENT:
+        (folder / name).write_text(f"#!/bin/sh\n{_advised(error, folder / name)}\n")
+    assert installed_hooks(place.git_dir, "client") == CLIENT
+    place.commit()
+    place.push()
+    assert [record[4] for record in place.started()] == list(CLIENT)
+    answer(place, 1)
+    assert place.commit(check=False).returncode
+
+
+def test_hooks_of_a_server_are_not_installed_in_a_clone(place: Place) -> None:
+    error = refused(place.git_dir, "server")
+    assert (error.code, isinstance(error, UsageError)) == ("usage_error", True)
+    assert "is a clone" in error.detail
+    assert remove_hooks(place.git_dir, "server") == ()
+
+
+def test_a_folder_that_a_host_links_into_repositories(place: Place, tmp_path: Path) -> None:
+    common = tmp_path / "common"
+    common.mkdir()
+    assert write_hooks(common, "server", place.command) == SERVER
+    for name in SERVER:
+        (place.far / "hooks" / name).symlink_to(common / name)
+    assert install_hooks(str(place.far), "server", place.command) == SERVER
+    assert installed_hooks(str(place.far), "server") == SERVER
+    place.commit()
+    place.push()
+    assert len(place.started()) == 2
+    assert erase_hooks(common, "server") == SERVER
+    assert installed_hooks(str(place.far), "server") == ()
