@@ -336,21 +336,27 @@ class LocalProject:
         return admitted_root(storage, base, allowed, rule.name)
 
     def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
-        base = self.storage_base(rule, storage)
-        problem = None
-        if base is None:
-            problem = GitopsError(
-                Code.EPHEMERAL_GRAPH_ROOT,
-                "this repository has no storage for graphs: declare storage, or set git config gitops.root",
-                path=rule.name,
-            )
+        base = None
+        problem = GitopsError(
+            Code.EPHEMERAL_GRAPH_ROOT,
+            "this repository has no storage for graphs: declare storage, or set git config gitops.root",
+            path=rule.name,
+        )
+        try:
+            base = self.storage_base(rule, storage)
+        except GitopsError as error:
+            # A job without credentials has no place for graphs. It plans; only what creates or changes data is refused.
+            places = ("gitops.root", "gitops.storage", f"gitops.{rule.name}.storage")
+            if any(self.setting(name) is not None for name in places):
+                raise
+            problem = error
 
         def uri(graph: str) -> str:
             if base is None:
-                raise GitopsError(Code.EPHEMERAL_GRAPH_ROOT, "this machine has no storage for graphs", path=rule.name)
+                raise problem
             return graph_uri(base, graph)
 
-        return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem)
+        return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem if base is None else None)
 
 
 def has_server_hook(git_dir: str) -> bool:

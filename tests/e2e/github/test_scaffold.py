@@ -15,6 +15,7 @@ from tests.support.github import landing
 from tests.support.github.hub import Hub, token_of
 from tests.support.github.workflows import Actions, Ran
 from tests.support.loop import EVERYBODY, LEDGER, MAIN, Loop, email
+from tests.support.s3 import REGION, S3Place
 
 pytestmark = pytest.mark.e2e
 
@@ -37,14 +38,14 @@ def _empty(folder: Path) -> Loop:
     return loop
 
 
-def _started(hub: Hub) -> None:
+def _started(hub: Hub, *chosen: str) -> None:
     """Alice follows the page: a clone, `gitops init`, a push."""
     loop = hub.loop
     url = hub.server.git_url.replace("//", f"//x-access-token:{token_of('alice')}@", 1)
     place = loop.home("alice") / "clone"
     loop.program("alice", "git", "clone", "-q", url, str(place), at=loop.home("alice"))
     keys = ("--bot", email("bot"), "--bot-key", str(loop.key("bot")), "--approver", f"{email('bob')}={loop.key('bob')}")
-    loop.gitops("alice", "init", "--yes", "--forge", "github", "--cluster", "brain", *keys)
+    loop.gitops("alice", "init", "--yes", "--forge", "github", "--cluster", "brain", *keys, *chosen)
     loop.program("alice", "git", "add", "--all")
     loop.program("alice", "git", "commit", "-q", "--message", "Start the cluster brain")
     loop.program("alice", "git", "push", "-q", "origin", "HEAD:refs/heads/main")
@@ -181,6 +182,33 @@ def test_a_merge_group_is_verified(actions: Actions) -> None:
     _good(ran, "verify")
     assert hub.status(entry.head, "plan").startswith("success")
     assert hub.tip(MAIN) != entry.head
+
+
+def test_plans_need_neither_the_bucket_nor_its_address(s3: S3Place, tmp_path: Path) -> None:
+    """`init --storage s3://...`: jobs without credentials plan a request of a fork and verify a merge group."""
+    with Hub.of(_empty(tmp_path / "loop")) as hub:
+        _started(hub, "--storage", s3.root)
+        settings = {"GITOPS_STORAGE": s3.root, "AWS_REGION": REGION, "AWS_ENDPOINT_URL_S3": s3.server.url}
+        secrets = {name: value for name, value in s3.environ.items() if "KEY" in name}
+        secrets["GITOPS_SIGNING_KEY"] = hub.loop.key("bot").read_text()
+        base = {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": s3.server.url}
+        actions = Actions(hub, tmp_path / "jobs", {"gitops": secrets}, settings, base=base)
+        _good(actions.settle(), "apply")
+        assert {key.split("/")[1] for key in s3.keys()} == {"notes.omni"}  # noqa: SIM118
+        hub.world.protect("queue", "main", {"merge_queue": {"merge_method": "MERGE", "max_entries_to_build": 5}})
+
+        asked_during: set[int] = set()
+        s3.server.fault = lambda _: asked_during.add(len(actions.ran))
+        pull = hub.propose_from_fork("mallory", "tags", WITH_TAG)
+        _good(actions.settle(), "plan", "post")
+        assert "Tag" in actions.ran[1].summary
+        assert hub.status(pull.head, "plan").startswith("success: ")
+        entry = landing.enqueue(hub.world, pull.number, "bob")
+        actions.settle()
+        (verify,) = [number for number, each in enumerate(actions.ran) if each.event == "merge_group"]
+        _good([actions.ran[verify]], "verify")
+        assert hub.status(entry.head, "plan").startswith("success")
+        assert not {1, verify} & asked_during
 
 
 def test_paused_nothing_runs(fresh: Actions) -> None:

@@ -48,7 +48,7 @@ class Ran:
 class Actions:
     """Runs what happens at a hub. `secrets` are those of environments by name; `variables` those of the repository.
 
-    `withhold` lets a job only read one thing that its workflow says it may write.
+    `base` are more variables of every runner. `withhold` lets a job only read one thing that its workflow says it may write.
     """
 
     hub: Hub
@@ -56,6 +56,7 @@ class Actions:
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     withhold: dict[str, str] = field(default_factory=dict)
+    base: dict[str, str] = field(default_factory=dict)
     ran: list[Ran] = field(default_factory=list)
     _seen: int = 0
 
@@ -176,6 +177,7 @@ class Actions:
         cause, base = event.cause, self.hub.server.base
         return {
             **{k: v for k, v in os.environ.items() if k.startswith("COVERAGE")},
+            **self.base,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "HOME": str(home),
