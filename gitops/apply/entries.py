@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
 from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
+from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
@@ -28,6 +30,7 @@ def make_entry(
     view: LedgerView,
     kind: EntryKind,
     *,
+    at: datetime,
     operation: str,
     state_revision: int,
     plan_digest: str | None = None,
@@ -41,7 +44,7 @@ def make_entry(
 ) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
 
-    `trust_applied` says that new keys and rules take effect with this entry.
+    `at` is the time of the session. `trust_applied` says that new keys and rules take effect with this entry.
     """
     governance = workspace.governance
     if governance is None:
@@ -51,7 +54,7 @@ def make_entry(
         number=0,
         kind=kind,
         operation=operation,
-        at=workspace.stamp(),
+        at=timestamp(at),
         actor=workspace.actor,
         target=governance.target,
         previous=None,
@@ -87,15 +90,16 @@ def settle_debts(current: Session) -> bool:
     governance, workspace = current.workspace.governance, current.workspace
     if governance is None or not open_debts(current.state):
         return True
-    found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, workspace.clock.now())
+    found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, current.at)
     if not found.settled:
         return True
-    state = with_settled(current.state, found.settled, workspace.stamp())
+    state = with_settled(current.state, found.settled, timestamp(current.at))
     state = replace(state, revision=current.state.revision + 1)
     entry = make_entry(
         workspace,
         current.view,
         EntryKind.COUNTERSIGN,
+        at=current.at,
         operation=workspace.ids.ulid(),
         state_revision=state.revision,
         config_digest=current.desired.config_digest,

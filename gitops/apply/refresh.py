@@ -83,6 +83,7 @@ def _observe_and_write(current: Session, operation: str) -> None:
         workspace,
         current.view,
         EntryKind.IMPORT if importing else EntryKind.REFRESH,
+        at=current.at,
         operation=workspace.ids.ulid(),
         state_revision=state.revision,
         config_digest=current.desired.config_digest,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from gitops.approvals.documents import statement_message, write_approval
@@ -47,12 +48,13 @@ class ApprovalPublisher:
 
 @dataclass(frozen=True, slots=True)
 class GatedChange:
-    """The gated change of a plan, with the entry `head` and the rules `trust` of the ledger that the plan was made against."""
+    """The gated change of a plan that was made at time `at`, against the entry `head` and the rules `trust` of the ledger."""
 
     workspace: Workspace
     governance: Governance
     head: str
     trust: TrustRoot
+    at: datetime
     consumed: frozenset[str]
     plan: Plan
     change: Change
@@ -66,7 +68,7 @@ class GatedChange:
             config_digest=self.plan.config_digest,
             policy_digest=self.trust.digest,
             change=self.change,
-            at=self.workspace.clock.now(),
+            at=self.at,
             authors=self.governance.authors,
         )
 
@@ -78,7 +80,7 @@ def approve(workspace: Workspace, address: Address) -> ApproveOutcome:
         # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
         plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
         change, requirement = _find_gated_change(plan, address)
-        approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest)
+        approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest, current.at)
         current.opened.ledger.record_approval(approval)
         return approval, None
 
@@ -131,7 +133,9 @@ def read_gated_change(current: Session, address: Address) -> GatedChange:
     plan, _ = plan_session(current, current.state)
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
-    return GatedChange(workspace, governance, view.head, view.trust, consumed, plan, change, requirement.reason)
+    return GatedChange(
+        workspace, governance, view.head, view.trust, current.at, consumed, plan, change, requirement.reason
+    )
 
 
 def publish_approval(
@@ -158,17 +162,17 @@ def publish_approval(
         change_digest=change_digest(gated.change),
         policy_digest=trust.digest,
         ledger_head=gated.head,
-        expires_at=timestamp(workspace.clock.now() + trust.expires_after),
+        expires_at=timestamp(gated.at + trust.expires_after),
         nonce=workspace.ids.ulid(),
         via=via,
         grant=grant,
         emergency=emergency,
     )
-    drafted = _draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest)
+    drafted = _draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest, gated.at)
     approver = principal or drafted.approved_by
     approval = replace(drafted, approval_id=statement.approval_id, approved_by=approver)
     commit = _write_commit(publisher, approval, statement, workspace)
-    signer = trust.principal(publisher.store.signature(commit).key, at=workspace.clock.now())
+    signer = trust.principal(publisher.store.signature(commit).key, at=gated.at)
     if grant is None and signer is not None and signer != approval.approved_by:
         # The document names the owner of the key, whatever name the operator has on this machine.
         approval = replace(approval, approved_by=signer)
@@ -196,7 +200,7 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     return change, requirement
 
 
-def _draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str) -> Approval:
+def _draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str, at: datetime) -> Approval:
     """The document that permits exactly this change."""
     return Approval(
         approval_id=workspace.ids.ulid(),
@@ -207,7 +211,7 @@ def _draft_approval(workspace: Workspace, change: Change, reason: str, config_di
         bound_before_digest=change.before,
         bound_after_digest=change.after,
         approved_by=workspace.actor or "",
-        created_at=workspace.stamp(),
+        created_at=timestamp(at),
     )
 
 

@@ -71,7 +71,7 @@ def attest(
             listing.decisions,
             gated.trust,
             target=target,
-            at=workspace.clock.now(),
+            at=gated.at,
         )
         revoked = revoked_approvals(verified)
         need = replace(gated.need(), consumed=gated.consumed, revoked=revoked)
@@ -133,7 +133,7 @@ def revoke_lapsed(
         listing.decisions,
         view.trust,
         target=context.target,
-        at=context.clock.now(),
+        at=view.time(context.clock.now()),
     )
     revoked = revoked_approvals(verified)
     newest = {account(review.account): review for review in newest_reviews(reviews).values()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from gitops.approvals.decisions import (
@@ -57,13 +58,13 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
     be taken because of an error, a warning says so. Repeating it gives the revocation that exists.
     """
 
-    def decide(problems: Diagnostics) -> tuple[str, str, TrustRoot]:
+    def decide(problems: Diagnostics) -> tuple[str, str, str]:
         with _locked(context, problems) as held:
             view, trust = _read_ledger(context)
             state = view.state
             if state is not None and approval_id in state.approval_records:
                 raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
-            listing, now = context.ledger.approvals(), context.clock.now()
+            listing, now = context.ledger.approvals(), view.time(context.clock.now())
             named = [
                 (evidence, evidence.approval)
                 for evidence in listing.evidence
@@ -81,7 +82,7 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
             commit = commit or _sign(context, DecisionKind.REVOKE, need, view, reason)
             if held:
                 _record(context, commit, view, problems)
-            return approval.resource, commit, trust
+            return approval.resource, commit, _signer(context, commit, trust, now) or ""
 
     return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
 
@@ -89,8 +90,9 @@ def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionO
 def countersign(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
     """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists."""
 
-    def decide(_: Diagnostics) -> tuple[str, str, TrustRoot]:
-        (view, trust), now = _read_ledger(context), context.clock.now()
+    def decide(_: Diagnostics) -> tuple[str, str, str]:
+        view, trust = _read_ledger(context)
+        now = view.time(context.clock.now())
         debts = () if view.state is None else open_debts(view.state)
         debt = next((d for d in debts if d.approval_id == approval_id), None)
         if debt is None:
@@ -101,7 +103,8 @@ def countersign(context: DecisionContext, approval_id: str, reason: str) -> Deci
         recorded = () if view.state is None else view.state.approval_records
         settlements = find_settlements([debt], decisions, trust, target=context.target, at=now, recorded=recorded)
         commit = next((each.commit for each in settlements), None)
-        return debt.resource, commit or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason), trust
+        commit = commit or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason)
+        return debt.resource, commit, _signer(context, commit, trust, now) or ""
 
     return _outcome(context, DecisionKind.COUNTERSIGN, approval_id, decide)
 
@@ -110,18 +113,22 @@ def _outcome(
     context: DecisionContext,
     kind: DecisionKind,
     approval_id: str,
-    decide: Callable[[Diagnostics], tuple[str, str, TrustRoot]],
+    decide: Callable[[Diagnostics], tuple[str, str, str]],
 ) -> DecisionOutcome:
-    """The outcome of `decide`, which gives the resource, the commit of the decision and the rules in force."""
+    """The outcome of `decide`, which gives the resource, the commit of the decision and the person who signed it."""
     problems = Diagnostics()
     outcome = DecisionOutcome(config_dir=context.target.path, operation=kind.value, approval_id=approval_id)
     try:
-        resource, commit, trust = decide(problems)
-        who = trust.principal(context.publisher.store.signature(commit).key, at=context.clock.now())
-        outcome = replace(outcome, resource=resource, decided_by=who or "", commit=commit)
+        resource, commit, who = decide(problems)
+        outcome = replace(outcome, resource=resource, decided_by=who, commit=commit)
     except GitopsError as error:
         problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
     return replace(outcome, diagnostics=tuple(problems))
+
+
+def _signer(context: DecisionContext, commit: str, trust: TrustRoot, at: datetime) -> str | None:
+    """The person whose key signed the commit of a decision, by the rules at that time."""
+    return trust.principal(context.publisher.store.signature(commit).key, at=at)
 
 
 @contextlib.contextmanager
@@ -147,7 +154,7 @@ def _locked(context: DecisionContext, problems: Diagnostics) -> Iterator[bool]:
 def _record(context: DecisionContext, commit: str, view: LedgerView, problems: Diagnostics) -> None:
     """Take the revocation into the ledger at once, where its key may also write entries; else the bot's next run does."""
     publisher, trust = context.publisher, view.trust
-    signer = None if trust is None else trust.principal(publisher.store.signature(commit).key, at=context.clock.now())
+    signer = None if trust is None else _signer(context, commit, trust, view.time(context.clock.now()))
     if trust is None or signer not in trust.ledger_signers:
         return
     into = RevocationContext(context.ledger, context.target, context.clock, context.ids, publisher.author.email)

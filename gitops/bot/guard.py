@@ -36,7 +36,7 @@ from gitops.ledger.chain import (
     LEDGERS,
     REVOCATIONS,
     SIGNED,
-    entry_trust,
+    entry_signer,
     first_entry,
     ledger_ref,
     verify_chain,
@@ -147,7 +147,7 @@ class PushGuard:
         refusal = signature_refusal(evidence, statement)
         if refusal is not None:
             raise GitopsError(*refusal)
-        if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
+        if entry_signer(self._reader, head, signature.key, self._clock.now()) is None:
             raise GitopsError(Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted")
 
     def _check_decision(self, update: RefUpdate) -> None:
@@ -164,7 +164,7 @@ class PushGuard:
             raise GitopsError(Code.DECISION_REFUSED, signature.problem or "the commit has no signature")
         if problem := own_signature_problem(signature, evidence.own_signature):
             raise GitopsError(Code.DECISION_REFUSED, problem)
-        if entry_trust(self._reader, head).principal(signature.key, at=self._clock.now()) is None:
+        if entry_signer(self._reader, head, signature.key, self._clock.now()) is None:
             raise GitopsError(Code.DECISION_REFUSED, f"its {signature.key_type} key is not trusted")
 
     def _check_lock(self, update: RefUpdate) -> None:

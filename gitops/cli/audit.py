@@ -23,7 +23,8 @@ from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, sh
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry
+from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry, read_verified_entry
+from gitops.ledger.port import ledger_time
 from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
@@ -266,7 +267,8 @@ def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) ->
 def _verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool) -> int:
     """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
     entries = LedgerEntries(local.repository, head)
-    trust, now = entry_trust(local.repository, head), local.project.tools.clock.now()
+    trust, newest = entry_trust(local.repository, head), read_verified_entry(local.repository, head).entry
+    now = ledger_time(local.project.tools.clock.now(), newest)
     forms: list[dict[str, Any]] = []
     for data in _envelopes(_file_bytes(path)):
         try:

@@ -28,7 +28,6 @@ from gitops.approvals.verify import (
     verify_approval,
 )
 from gitops.cluster.workspace import Governance
-from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
@@ -78,7 +77,7 @@ def accept_approvals(
     changes: Sequence[Change],
     desired: DesiredState,
     view: LedgerView,
-    clock: Clock,
+    at: datetime,
     governance: Governance | None,
     problems: Diagnostics,
 ) -> AcceptedApprovals:
@@ -93,7 +92,7 @@ def accept_approvals(
         unused = (a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed)
         return AcceptedApprovals(tuple(unused))
 
-    trust, at = view.trust or governance.trust, clock.now()
+    trust = view.trust or governance.trust
     by_address = {change.address: change for change in changes}
     relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)

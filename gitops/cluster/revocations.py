@@ -64,7 +64,7 @@ def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerVi
     revoked = _find(context, view)
     if not revoked or view.entry is None or view.state is None or view.trust is None:
         return view
-    at = timestamp(context.clock.now())
+    at = timestamp(view.time(context.clock.now()))
     state = replace(with_revocations(view.state, revoked, at), revision=view.state.revision + 1)
     entry = replace(
         view.entry,
@@ -93,5 +93,5 @@ def _find(context: RevocationContext, view: LedgerView) -> tuple[RecordedRevocat
     """The revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
     if view.entry is None or view.state is None or view.trust is None:
         return ()
-    listing, now = context.ledger.approvals(), context.clock.now()
-    return find_revocations(view.state, listing.evidence, listing.decisions, view.trust, target=context.target, at=now)
+    listing, at = context.ledger.approvals(), view.time(context.clock.now())
+    return find_revocations(view.state, listing.evidence, listing.decisions, view.trust, target=context.target, at=at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum, auto
 from typing import TypeVar
 
@@ -43,6 +44,17 @@ class Session:
     held: LockObservation = field(default_factory=lambda: LockObservation(held=False))
     lock_id: str | None = None
     ready: bool = False
+    _at: datetime | None = None
+
+    @property
+    def at(self) -> datetime:
+        """The one time of the run, by `LedgerView.time`: read when it is first asked for, and kept however long the run takes.
+
+        What the gate accepted at this time is dated with it: nothing expires between the gate and the entry.
+        """
+        if self._at is None:
+            self._at = self.view.time(self.workspace.clock.now())
+        return self._at
 
     @property
     def desired(self) -> DesiredState:
@@ -113,7 +125,7 @@ def _release_lock(current: Session) -> Diagnostics:
         try:
             current.opened.ledger.release(current.lock_id)
         except GitopsError as error:
-            detail = f"{error.detail}; if the lock is still there: force-unlock {current.lock_id}"
+            detail = f"{error.detail}; if the lock is still there: gitops force-unlock {current.lock_id}"
             left.add(error.code, error.path, detail, severity=Severity.WARNING)
     return left
 

@@ -23,6 +23,7 @@ Whether an entry agrees with state, source and approvals is not checked here, bu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from gitops.config.gitops_yaml import trust_root
 from gitops.core.clock import parse_timestamp
@@ -30,6 +31,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, GitReader
 from gitops.ledger.documents import read_entry
+from gitops.ledger.port import ledger_time
 from gitops.model.ledger import LedgerEntry
 from gitops.model.trust import TrustRoot
 
@@ -114,6 +116,12 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
     """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
     return trust_root(trust_files(reader, commit_id))
+
+
+def entry_signer(reader: GitReader, commit_id: str, key: str, now: datetime) -> str | None:
+    """The owner of a key by the rules after an entry, at the time that its ledger has `now`. Raises as `read_entry`."""
+    content = reader.read(reader.commit(commit_id).tree, ENTRY)
+    return entry_trust(reader, commit_id).principal(key, at=ledger_time(now, read_entry(content or b"")))
 
 
 def read_verified_entry(reader: GitReader, commit_id: str, known: TrustCache | None = None) -> VerifiedEntry:

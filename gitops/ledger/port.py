@@ -8,14 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence
 from gitops.model.ledger import Intent, LedgerEntry, LedgerState, LockInfo, LockObservation, UnreadableDocument
 from gitops.model.trust import TrustRoot
+
+
+def ledger_time(now: datetime, newest: LedgerEntry | None) -> datetime:
+    """The one time at which keys, approvals and expiry are judged and the next entry is dated, in whole seconds.
+
+    It is the later of the clock (`now`) and the newest entry: a clock that is behind accepts nothing that has expired, and an
+    auditor, who judges each entry at its own time, comes to the same verdict.
+    """
+    head = None if newest is None else parse_timestamp(newest.at)
+    return (now if head is None else max(now, head)).replace(microsecond=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,10 @@ class LedgerView:
     head: str | None = None
     entry: LedgerEntry | None = None
     trust: TrustRoot | None = None
+
+    def time(self, now: datetime) -> datetime:
+        """The time that this ledger has at `now`: see `ledger_time`."""
+        return ledger_time(now, self.entry)
 
 
 class BlobCondition(StrEnum):

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gitops.core.clock import parse_timestamp
+from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import BugError, GitopsError
 from gitops.git.port import GitReader
@@ -40,9 +40,9 @@ def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says."""
     if view.entry is None:
         return replace(entry, number=1, previous=None)
-    at, before = parse_timestamp(entry.at), parse_timestamp(view.entry.at)
-    late = at is not None and before is not None and at < before
-    return replace(entry, number=view.entry.number + 1, previous=view.head, at=view.entry.at if late else entry.at)
+    at = parse_timestamp(entry.at)
+    dated = entry.at if at is None else timestamp(view.time(at))
+    return replace(entry, number=view.entry.number + 1, previous=view.head, at=dated)
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:

@@ -84,7 +84,7 @@ def plan_session(
         changes=changes,
         desired=desired,
         view=current.view,
-        clock=current.workspace.clock,
+        at=current.at,
         governance=governance,
         problems=current.problems,
     )
