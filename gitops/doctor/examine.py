@@ -15,12 +15,14 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings
+from gitops.doctor.job_install import install_findings
 from gitops.doctor.jobs import answers_queue, job_findings, read_workflows
 from gitops.doctor.ledger import ledger_findings, probe_locks
 from gitops.doctor.machine import machine_findings, read_machine
 from gitops.doctor.trust import trust_findings
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
+from gitops.init.wheel import running_wheel
 from gitops.ledger.trust import trust_at
 from gitops.storage.port import ObjectStore
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
@@ -84,6 +86,7 @@ def examine(
     kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
+    yield from install_findings(kind, files, lambda path: local.repository.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
         url = local.setting(f"remote.{remote}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))

@@ -25,8 +25,8 @@ _TRIGGERS = {
 }
 _NEEDED = ("plan", "apply", "sweep")
 _CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|verify|sweep|drift)\b")
-_ACTION = re.compile(r"(^|/)gitops(@|$)")
-_CHECKOUT = re.compile(r"actions/checkout")
+ACTION = re.compile(r"(^|/)gitops(@|$)")
+CHECKOUT = re.compile(r"actions/checkout")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")
 _OWN_TOKEN = re.compile(r"\bsecrets\s*\.\s*GITHUB_TOKEN\b")
 # The forms in which a checkout names the head of a change request.
@@ -45,7 +45,7 @@ _MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class BotJob:
     """A job that runs a command of the bot, in a workflow."""
 
     place: str
@@ -71,7 +71,7 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
 
 def answers_queue(files: Mapping[str, bytes]) -> bool:
     """Whether a job of these workflow files (path to content) verifies merge groups."""
-    jobs = (job for path, form in _forms(files) if isinstance(form, dict) for job in _jobs(path, form))
+    jobs = (job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form))
     return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
 
 
@@ -80,14 +80,14 @@ def job_findings(kind: str, files: Mapping[str, bytes]) -> Iterator[DoctorFindin
 
     GitLab's file has no triggers to check; its jobs are found by their scripts.
     """
-    found: list[_Job] = []
+    found: list[BotJob] = []
     unread: dict[str, list[str]] = {}
-    for path, form in _forms(files):
+    for path, form in read_forms(files):
         if isinstance(form, DoctorFinding):
             yield form
             unread[path] = _CALL.findall(files[path].decode("utf-8", "replace"))
             continue
-        found += _jobs(path, form)
+        found += bot_jobs(path, form)
         if kind in _HOSTED and "push" in (triggers := _triggers(form)):
             yield _own_branches(path, triggers["push"])
     if kind == "local":
@@ -108,7 +108,7 @@ def job_findings(kind: str, files: Mapping[str, bytes]) -> Iterator[DoctorFindin
         yield from _execution(job)
 
 
-def _forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
+def read_forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | DoctorFinding]]:
     """Each file as plain values, or the finding that it was not checked."""
     for path, content in sorted(files.items()):
         try:
@@ -121,19 +121,19 @@ def _forms(files: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, Any] | D
             yield path, form
 
 
-def _jobs(path: str, form: Mapping[str, Any]) -> list[_Job]:
+def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
     """The jobs that run the bot, by the action with its input `verb` or by a script."""
     named = form.get("jobs") if isinstance(form.get("jobs"), dict) else form
     found = []
     for name, job in named.items() if isinstance(named, dict) else ():
         if isinstance(job, dict):
-            verbs = [verb for given in _inputs(job, _ACTION) if (verb := str(given.get("verb"))) in _TRIGGERS]
+            verbs = [verb for given in inputs_of(job, ACTION) if (verb := str(given.get("verb"))) in _TRIGGERS]
             verbs += [verb for text in _texts(job) for verb in _CALL.findall(text)]
-            found += [_Job(f"{path}: {name}", verb, job, form, _triggers(form)) for verb in dict.fromkeys(verbs)]
+            found += [BotJob(f"{path}: {name}", verb, job, form, _triggers(form)) for verb in dict.fromkeys(verbs)]
     return found
 
 
-def _inputs(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str, Any]]:
+def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str, Any]]:
     """The inputs of the steps of a job that use an action; a step whose inputs are not a mapping is left out."""
     steps = job.get("steps")
     using = [s for s in steps if isinstance(s, dict)] if isinstance(steps, list) else []
@@ -175,7 +175,7 @@ def _own_branches(path: str, trigger: Any) -> DoctorFinding:
     return warning("jobs.own-branches", detail, f"on.push.branches-ignore: ['{_RESERVED}']", path)
 
 
-def _started(job: _Job) -> Iterator[DoctorFinding]:
+def _started(job: BotJob) -> Iterator[DoctorFinding]:
     wanted, triggers = _TRIGGERS[job.verb], job.triggers
     if triggers.keys().isdisjoint({*wanted, "workflow_call"}):
         detail = f"gitops bot {job.verb} is never started by {' or '.join(wanted)}"
@@ -189,10 +189,10 @@ def _started(job: _Job) -> Iterator[DoctorFinding]:
             yield warning("jobs.comments", detail, "on.issue_comment.types: [created]", job.place)
 
 
-def _checkout(kind: str, job: _Job) -> Iterator[DoctorFinding]:
+def _checkout(kind: str, job: BotJob) -> Iterator[DoctorFinding]:
     """Whether a job with secrets checks out files of a change request, which a later step may run."""
     untrusted = sorted(job.triggers.keys() & {"pull_request_target", "workflow_run", "issue_comment"})
-    if untrusted and any(_HEAD.search(str(inputs.get("ref", ""))) for inputs in _inputs(job.form, _CHECKOUT)):
+    if untrusted and any(_HEAD.search(str(inputs.get("ref", ""))) for inputs in inputs_of(job.form, CHECKOUT)):
         detail = f"a job that {' or '.join(untrusted)} starts checks out files of a change request"
         yield error("jobs.checkout", detail, "actions/checkout without ref: the bot reads git objects", job.place)
     elif untrusted:
@@ -202,7 +202,7 @@ def _checkout(kind: str, job: _Job) -> Iterator[DoctorFinding]:
         yield warning("jobs.fork", detail, "on: pull_request without secrets, then workflow_run", job.place)
 
 
-def _permissions(job: _Job) -> Iterator[DoctorFinding]:
+def _permissions(job: BotJob) -> Iterator[DoctorFinding]:
     """Check the permissions of a job, and that a job that reads change requests of forks has no secret."""
     check, permissions = "jobs.permissions", job.form.get("permissions", job.workflow.get("permissions"))
     if permissions is None:
@@ -228,8 +228,8 @@ def _permissions(job: _Job) -> Iterator[DoctorFinding]:
         yield good("jobs.fork", "the job that reads change requests of forks has no secret", job.place)
 
 
-def _execution(job: _Job) -> Iterator[DoctorFinding]:
-    if all(str(inputs.get("fetch-depth")) == "0" for inputs in _inputs(job.form, _CHECKOUT)):
+def _execution(job: BotJob) -> Iterator[DoctorFinding]:
+    if all(str(inputs.get("fetch-depth")) == "0" for inputs in inputs_of(job.form, CHECKOUT)):
         yield good("jobs.depth", "the checkout has the full history", job.place)
     else:
         detail = "the checkout is shallow: the bot fetches the rest in every run"
