@@ -92,7 +92,7 @@ class BranchLedger:
         self._faults = faults or NoFaults()
         self._heads = Heads(store, remote, place, self._faults)
         self._ref = self._heads.ref
-        places = LockRefs(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref)
+        places = LockRefs(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref, place.lock_proven)
         self._lock = GitLock(store, remote, places, self._faults)
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}

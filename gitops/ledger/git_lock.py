@@ -5,6 +5,9 @@ very same object again would look like success. Hosts that refuse refs outside o
 
 So the lock can be at two refs, and a host may refuse one of them to some writers or for some time only. After creating one
 ref a writer therefore looks for the other: of two holders at two refs at least one sees the other.
+
+Hosts can permit an account to create refs and not to delete them. Its lock would lock out everybody else, so the first one from a
+clone is created in one step with the deletion of another ref, which was made for this purpose: both are done, or none.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from gitops.ledger.readings import lock_held_message, lock_observation
 from gitops.model.ledger import LockInfo, LockObservation
 
 _DOCUMENT = "lock.json"
+_TRIAL = "_trial"
 _LOOKS = 3
 
 
@@ -50,11 +54,15 @@ def push_own(remote: GitRemote, update: RefUpdate) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockRefs:
-    """Where the host refuses `ref`, `fallback` is used, and `remember` is called with it."""
+    """Where the host refuses `ref`, `fallback` is used. `proven` says that this account may delete refs of the first kind.
+
+    `remember` is called with the ref that is used and proven.
+    """
 
     ref: str
     fallback: str
     remember: Callable[[str], None]
+    proven: bool = True
 
 
 class GitLock:
@@ -67,6 +75,7 @@ class GitLock:
         self.ref = refs.ref
         self._places = tuple(dict.fromkeys((refs.ref, refs.fallback)))
         self._remember = refs.remember
+        self._proven = refs.proven
         self._faults = faults
 
     def observe(self) -> LockObservation:
@@ -137,15 +146,36 @@ class GitLock:
         *others, last = self._order()
         for place in (*others, last):
             try:
-                push_own(self._remote, RefUpdate(place, ZERO, oid))
+                if self._proven and place == self.ref:
+                    push_own(self._remote, RefUpdate(place, ZERO, oid))
+                else:
+                    self._create_where_it_can_be_deleted(place, oid)
             except GitopsError as error:
                 if error.code != Code.PUSH_REFUSED or place == last:
                     raise
             else:
-                if place != self.ref:
-                    self.ref = place
+                if place != self.ref or not self._proven:
+                    self.ref, self._proven = place, True
                     self._remember(place)
                 return
+
+    def _create_where_it_can_be_deleted(self, place: str, oid: str) -> None:
+        """Push the new ref and delete another one of its kind, both or none. Raises as `push` does."""
+        other = f"{place}{_TRIAL}"
+        # It may be there from an attempt that was refused.
+        left = self._remote.refs(other).get(other)
+        if left is None:
+            push_own(self._remote, RefUpdate(other, ZERO, oid))
+        try:
+            self._remote.push([RefUpdate(other, left or oid, ZERO), RefUpdate(place, ZERO, oid)])
+        except ConflictError:
+            if self._remote.refs(place).get(place) != oid:
+                raise
+        except GitopsError as error:
+            if error.code != Code.PUSH_REFUSED:
+                raise
+            detail = f"this account can create {other} and not delete it, so a lock could not be released; give it the right to"
+            raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:
         """Remove our own ref after a failed attempt; another one stays."""

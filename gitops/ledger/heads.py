@@ -34,8 +34,9 @@ class BranchSettings:
     """The cluster and the writer of a ledger branch: `signing_key` is a path for ssh-keygen, None for reading only.
 
     `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` gets the ref
-    that worked. Every writer looks at both, so all must name the same two, in any order. `anchor` raises GitopsError for a
-    first entry that is not this cluster's. `read_note` and `write_note` keep the last head seen in a file beside the refs.
+    that worked; `lock_proven` says that this account may delete the first. Every writer looks at both, so all must name the same
+    two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
+    the last head seen in a file beside the refs.
     """
 
     cluster: str
@@ -44,6 +45,7 @@ class BranchSettings:
     lock_ref: str
     fallback_lock_ref: str
     remember_lock_ref: Callable[[str], None] = field(default=lambda _: None)
+    lock_proven: bool = True
     anchor: Callable[[VerifiedEntry], None] = field(default=lambda _: None)
     read_note: Callable[[], str | None] = lambda: None
     write_note: Callable[[str], None] = field(default=lambda _: None)

@@ -5,6 +5,7 @@ gitops.root           folder for graphs and data on this machine; without it thi
 gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
                       only the part with its name. gitops.CLUSTER.storage sets it for one cluster
 gitops.lockRef        written by the program: the kind of lock ref that the host accepts
+gitops.lockProven     written by the program: that this account may delete refs of that kind
 user.signingKey       SSH key that signs approvals and ledger entries
 gitops.actor          who is acting
 """
@@ -226,7 +227,11 @@ class LocalProject:
         pin = HeadPin(self.repository.common_dir, rule.name)
 
         def remember(ref: str) -> None:
-            self._git.run("config", "--local", "--", "gitops.lockRef", _BRANCH if ref == branch else _CUSTOM)
+            for key, value in (
+                ("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
+                ("gitops.lockProven", "true"),
+            ):
+                self._git.run("config", "--local", "--", key, value)
             self._settings = None
 
         return BranchSettings(
@@ -236,6 +241,7 @@ class LocalProject:
             lock_ref=branch if known == _BRANCH else custom,
             fallback_lock_ref=custom if known == _BRANCH else branch,
             remember_lock_ref=remember,
+            lock_proven=isinstance(self.remote, SelfRemote) or self.setting("gitops.lockProven") == "true",
             anchor=lambda first: self.project.anchor(rule, first),
             read_note=pin.read,
             write_note=pin.write,

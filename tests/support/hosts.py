@@ -99,6 +99,7 @@ class Hosts:
             home = self.folder / "gitolite"
             (home / "repositories" / f"{path}.git").symlink_to(repo)
             (repo / "hooks").mkdir(exist_ok=True)
+            (repo / "hooks" / "update").unlink(missing_ok=True)
             (repo / "hooks" / "update").symlink_to(home / ".gitolite" / "hooks" / "common" / "update")
         else:
             path = str(repo.resolve())
