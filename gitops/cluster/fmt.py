@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gitops.cluster.files import named_files
 from gitops.config.cluster_yaml import parse_cluster, read_cluster
-from gitops.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry
+from gitops.config.declaration import CONFIG_FILE, QueryRegistry
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
@@ -104,26 +104,20 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
         return
     yield CONFIG_FILE
     for graph in cluster.graphs:
-        for path in _source_files(tree, graph, found):
+        queries = graph.queries
+        by_name = isinstance(queries, QueryRegistry)
+        listed = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items
+        for written in (graph.schema, *listed):
             try:
-                yield normalize(path, confined=False)
+                place = normalize(written.value, confined=True)
+                # Only an entry of a list can name a folder.
+                if written is graph.schema or by_name or tree.kind(place) is not EntryKind.DIR:
+                    yield place
+                else:
+                    inside = "" if place == "." else f"{place}/"
+                    yield from (f"{inside}{name}" for name in tree.names(place) if name.endswith(".gq"))
             except SourceError as error:
                 found.add_error(error)
-
-
-def _source_files(tree: SourceTree, graph: DeclaredGraph, found: Diagnostics) -> Iterator[str]:
-    yield graph.schema.value
-    if isinstance(graph.queries, QueryRegistry):
-        yield from (query.file.value for query in graph.queries.entries)
-        return
-    for item in graph.queries.items:
-        try:
-            if tree.kind(item.value) is EntryKind.DIR:
-                yield from (f"{item.value}/{name}" for name in tree.names(item.value) if name.endswith(".gq"))
-            else:
-                yield item.value
-        except SourceError as error:
-            found.add_error(error)
 
 
 def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:

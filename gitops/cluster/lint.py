@@ -245,7 +245,7 @@ class _LintRun:
 
     def _path(self, written: Text, graph: DeclaredGraph, otherwise: Code) -> str | None:
         try:
-            return normalize(written.value, confined=False)
+            return normalize(written.value, confined=True)
         except SourceError as error:
             self._reader.report(error, _at(graph), written.source, otherwise=otherwise)
             return None

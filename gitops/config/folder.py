@@ -24,8 +24,8 @@ _SETTLED_NS = 2_000_000_000
 class FolderTree:
     """Files of one folder, walked by directory descriptors one name at a time, so that a race cannot smuggle in a link.
 
-    A confined tree reads only inside the folder; an unconfined one also absolute paths and `..`, as the operator of a
-    local command may write them.
+    A confined tree reads only inside the folder; an unconfined one also absolute paths and `..`, as the operator may name them to
+    a command. What the files of the folder declare never leads out of it.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, confined: bool, limits: SourceLimits | None = None) -> None:

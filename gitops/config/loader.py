@@ -334,13 +334,14 @@ class _GraphLoading:
         """The files that one entry stands for, spelled from the entry as written."""
         tree, written = self._reader.tree, item.value
         try:
-            if tree.kind(written) is not EntryKind.DIR:
+            place = normalize(written, confined=True)
+            if tree.kind(place) is not EntryKind.DIR:
                 yield written
                 return
             if self._is_listed_too_often(f"{written}/"):
                 return
-            names = query_files(tree.names(written))
-            self.listings[normalize(written, confined=False)] = listing_digest(names)
+            names = query_files(tree.names(place))
+            self.listings[place] = listing_digest(names)
         except SourceError as error:
             self._reader.report(error, self._at, item, otherwise=Code.QUERY_DIR_UNREADABLE)
             return
@@ -353,7 +354,7 @@ class _GraphLoading:
     def _is_listed_too_often(self, path: str) -> bool:
         """Whether a file or folder is listed so often in this graph that there is nothing more to report about it."""
         try:
-            place = normalize(path, confined=False)
+            place = normalize(path, confined=True)
         except SourceError:
             return False
         self._listed[place] += 1

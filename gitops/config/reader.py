@@ -80,10 +80,13 @@ class SourceReader:
         self._hints = _MAX_HINTS
 
     def read(self, path: str) -> SourceFile | SourceError:
-        """The file at a path as written, whatever its bytes are, or why there is none."""
+        """The file at a path as declared, whatever its bytes are, or why there is none.
+
+        A declared path never leads out of the folder, whatever the tree would read: otherwise the folder of another person could
+        have a message quote any file of this machine.
+        """
         try:
-            # Whether a path may lead out is for the tree to decide; here it only has to be one spelling.
-            place = normalize(path, confined=False)
+            place = normalize(path, confined=True)
         except SourceError as error:
             return error
         if place not in self.files:

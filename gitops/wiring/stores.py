@@ -70,7 +70,7 @@ def folder_workspace(
         )
 
     return Workspace(
-        tree=FolderTree(folder, confined=False),
+        tree=FolderTree(folder, confined=True),
         config_dir=folder,
         open_stores=open_stores,
         provider=ClusterProvider,

@@ -33,7 +33,7 @@ def graph_root(options: argparse.Namespace) -> str:
         return str(options.root)
     if not is_name(options.graph):
         raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
-    header, problems = load_header(FolderTree(options.config, confined=False))
+    header, problems = load_header(FolderTree(options.config, confined=True))
     if header is None:
         first = next(iter(problems))
         raise GitopsError(first.code, first.message, path=first.path)

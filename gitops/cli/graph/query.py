@@ -127,7 +127,7 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
 
 
 def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
-    tree = FolderTree(options.config, confined=False)
+    tree = FolderTree(options.config, confined=True)
     cluster, found = read_cluster(tree)
     declared = None if cluster is None else next((g for g in cluster.graphs if g.id.value == options.graph), None)
     if declared is None:
