@@ -356,6 +356,19 @@ def change_tier(change: Change) -> str:
     return "reversible" if lossless else "irreversible"
 
 
+def may_approve(trust: TrustRoot, authors: frozenset[str], at: datetime) -> tuple[str, ...]:
+    """The people whose approval would pass step 4 for a change by `authors` at time `at`, by their names in the rules."""
+    if UNKNOWN_AUTHOR in authors:
+        return ()
+    involved = trust.known_as(authors | trust.ledger_signers)
+    found = set()
+    for signer in trust.signers:
+        principal = trust.principal(signer.key, at=at)
+        if principal is not None and trust.may_approve(principal) and not trust.known_as({principal}) & involved:
+            found.add(principal)
+    return tuple(sorted(found))
+
+
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:
     """The accepted approvals, one per person (the lowest approval id), in approval id order; emergencies do not count."""
     accepted = sorted((v for v in verified if v.accepted and not v.is_emergency), key=_approval_id)

@@ -28,7 +28,7 @@ from gitops.ledger.layout import approval_key
 from gitops.model.address import Address
 from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
-from gitops.model.outcome import ApproveOutcome
+from gitops.model.outcome import ApprovalSubject, ApproveOutcome
 from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
 from gitops.model.trust import TrustRoot
 from gitops.plan.plan import plan_session
@@ -60,6 +60,13 @@ class GatedChange:
     change: Change
     reason: str
 
+    @property
+    def subject(self) -> ApprovalSubject:
+        """What an approval of the change is about."""
+        governance, address = self.governance, self.change.address
+        head, tree = governance.source.commit, governance.source.tree
+        return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
+
     def need(self) -> ApprovalNeed:
         """What an approval of the change has to match now."""
         return ApprovalNeed(
@@ -73,54 +80,98 @@ class GatedChange:
         )
 
 
-def approve(workspace: Workspace, address: Address) -> ApproveOutcome:
-    """Write an approval for the gated change of `address` into the ledger folder; `workspace.actor` is the approver."""
+Written = tuple[Approval | None, str | None]
+"""The document of an approval, and its commit in a branch ledger."""
 
-    def make(current: Session) -> tuple[Approval, None]:
-        # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
-        plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
-        change, requirement = _find_gated_change(plan, address)
-        approval = _draft_approval(workspace, change, requirement.reason, plan.config_digest, current.at)
-        current.opened.ledger.record_approval(approval)
-        return approval, None
 
-    return approve_in_session(workspace, address, make, exclusive=True)
+def review(workspace: Workspace, address: Address) -> ApproveOutcome:
+    """What an approval of the change of `address` would be about. Writes nothing."""
+
+    def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
+        if workspace.governance is None:
+            return _recorded_subject(current, address), lambda: (None, None)
+        return read_gated_change(current, address).subject, lambda: (None, None)
+
+    return approve_in_session(workspace, address, prepare)
+
+
+def approve(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
+    """Write an approval for the gated change of `address` into the ledger folder; `workspace.actor` is the approver.
+
+    `plan_digest` is that of the plan that the approver has seen.
+    """
+
+    def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
+        subject = _recorded_subject(current, address)
+
+        def write() -> Written:
+            change, requirement = _find_gated_change(subject.plan, address)
+            approval = _draft_approval(workspace, change, requirement.reason, subject.plan.config_digest, current.at)
+            current.opened.ledger.record_approval(approval)
+            return approval, None
+
+        return subject, write
+
+    return approve_in_session(workspace, address, prepare, plan_digest=plan_digest, exclusive=True)
 
 
 def sign_approval(
-    workspace: Workspace, address: Address, publisher: ApprovalPublisher, *, emergency: str | None = None
+    workspace: Workspace,
+    address: Address,
+    publisher: ApprovalPublisher,
+    *,
+    plan_digest: str | None = None,
+    emergency: str | None = None,
 ) -> ApproveOutcome:
     """Sign and push an approval for the gated change of `address`; refused before the push when it would not count.
 
-    `emergency` is the reason of one person who acts alone: such an approval leaves a debt.
+    `plan_digest` is that of the plan that the approver has seen. `emergency` is the reason of one person who acts alone: such
+    an approval leaves a debt.
     """
     via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
 
-    def make(current: Session) -> tuple[Approval, str]:
-        return publish_approval(read_gated_change(current, address), publisher, via=via, emergency=emergency)
+    def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
+        gated = read_gated_change(current, address)
+        return gated.subject, lambda: publish_approval(gated, publisher, via=via, emergency=emergency)
 
-    return approve_in_session(workspace, address, make)
+    return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
 
 def approve_in_session(
     workspace: Workspace,
     address: Address,
-    make: Callable[[Session], tuple[Approval, str | None]],
+    prepare: Callable[[Session], tuple[ApprovalSubject, Callable[[], Written]]],
     *,
+    plan_digest: str | None = None,
     exclusive: bool = False,
 ) -> ApproveOutcome:
-    """The outcome of a session in which `make` approves the change of `address`: it gives the document and its commit."""
+    """The outcome of a session that approves the change of `address`.
+
+    `prepare` gives what the approval is about, and what writes it, which is called only if the plan has the digest `plan_digest`.
+    """
 
     def body(current: Session) -> ApproveOutcome:
-        approval, commit = None, None
+        about: ApprovalSubject | None = None
+        written: Written = None, None
         if current.ready:
             try:
-                approval, commit = make(current)
+                about, write = prepare(current)
+                if plan_digest in (None, about.plan.digest):
+                    written = write()
+                else:
+                    detail = f"the plan is {about.plan.digest} now, not {plan_digest}"
+                    current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail)
             except GitopsError as error:
                 # Even a code that is usually a warning means here that there is no approval.
                 current.problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR)
-        problems = tuple(current.problems)
-        return ApproveOutcome(config_dir=workspace.config_dir, approval=approval, commit=commit, diagnostics=problems)
+        approval, commit = written
+        return ApproveOutcome(
+            config_dir=workspace.config_dir,
+            approval=approval,
+            commit=commit,
+            about=about,
+            diagnostics=tuple(current.problems),
+        )
 
     return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=exclusive)
 
@@ -187,6 +238,14 @@ def publish_approval(
     except ConflictError as error:
         raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
     return approval, commit
+
+
+def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
+    """What an approval in a ledger folder is about. Raises GitopsError `approval_not_required`."""
+    # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
+    plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
+    _find_gated_change(plan, address)
+    return ApprovalSubject(address=address, plan=plan)
 
 
 def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRequirement]:

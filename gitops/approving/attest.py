@@ -18,7 +18,14 @@ from dataclasses import replace
 
 from gitops.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.approvals.verify import verify_approval
-from gitops.approving.approve import ApprovalPublisher, approve_in_session, publish_approval, read_gated_change
+from gitops.approving.approve import (
+    ApprovalPublisher,
+    GatedChange,
+    Written,
+    approve_in_session,
+    publish_approval,
+    read_gated_change,
+)
 from gitops.approving.decide import DecisionContext, revoke
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
@@ -28,7 +35,7 @@ from gitops.forge.port import Account, Review, ReviewState
 from gitops.ledger.port import ApprovalListing
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ForgeGrant, GrantSource, Via
-from gitops.model.outcome import ApproveOutcome, DecisionOutcome
+from gitops.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
 
 _COUNTED = (ReviewState.APPROVED, ReviewState.CHANGES_REQUESTED, ReviewState.DISMISSED)
 
@@ -47,8 +54,12 @@ def attest(
     The caller has fetched the commit that was reviewed. Repeating it gives the attestation that exists.
     """
 
-    def make(current: Session) -> tuple[Approval, str]:
-        gated, store, reviewed = read_gated_change(current, address), publisher.store, grant.commit
+    def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
+        gated = read_gated_change(current, address)
+        return gated.subject, lambda: make(current, gated)
+
+    def make(current: Session, gated: GatedChange) -> tuple[Approval, str]:
+        store, reviewed = publisher.store, grant.commit
         if plan_digest not in (None, gated.plan.digest):
             detail = f"the plan is {gated.plan.digest} by now; look at it, then approve it"
             raise GitopsError(Code.COMMAND_REFUSED, detail, path=address)
@@ -88,7 +99,7 @@ def attest(
         attested = replace(grant, tree=tree)
         return publish_approval(gated, publisher, via=Via.FORGE, grant=attested, principal=principal)
 
-    return approve_in_session(workspace, address, make)
+    return approve_in_session(workspace, address, prepare)
 
 
 def _attestations(listing: ApprovalListing) -> list[tuple[ApprovalEvidence, Approval, ForgeGrant]]:

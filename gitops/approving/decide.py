@@ -29,10 +29,10 @@ from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.ledger.evidence import read_decision_evidence
-from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.approval import APPROVAL_NAMESPACE, ClusterTarget, Decision, DecisionKind
-from gitops.model.ledger import LockInfo
-from gitops.model.outcome import DecisionOutcome
+from gitops.ledger.port import ApprovalListing, LedgerStore, LedgerView
+from gitops.model.approval import APPROVAL_NAMESPACE, ApprovalEvidence, ClusterTarget, Decision, DecisionKind
+from gitops.model.ledger import Debt, LockInfo
+from gitops.model.outcome import DecisionOutcome, DecisionSubject
 from gitops.model.trust import TrustRoot
 
 _PREFIX = {DecisionKind.REVOKE: revocations_prefix, DecisionKind.COUNTERSIGN: countersignatures_prefix}
@@ -51,62 +51,114 @@ class DecisionContext:
     pid: int = 0
 
 
-def revoke(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
+def review(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
+    """What a decision about an approval would be about. Writes nothing."""
+    problems, about = Diagnostics(), None
+    try:
+        view, _ = _read_ledger(context)
+        if kind is DecisionKind.REVOKE:
+            _, _, about = _find_approval(context, view, approval_id)
+        else:
+            about = _subject_of(_find_debt(view, approval_id))
+    except GitopsError as error:
+        problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
+    path = context.target.path
+    return DecisionOutcome(
+        config_dir=path, operation=kind.value, approval_id=approval_id, about=about, diagnostics=tuple(problems)
+    )
+
+
+def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None) -> DecisionOutcome:
     """Revoke an approval: from then on it never counts. What it already permitted stays.
 
-    Holds the ledger's lock, so that every apply either used the approval before or sees the revocation. Where the lock cannot
-    be taken because of an error, a warning says so. Repeating it gives the revocation that exists.
+    `commit` is that of the approval that the signer has seen. Holds the ledger's lock, so that every apply either used the
+    approval before or sees the revocation. Where the lock cannot be taken because of an error, a warning says so. Repeating it
+    gives the revocation that exists.
     """
 
     def decide(problems: Diagnostics) -> tuple[str, str, str]:
         with _locked(context, problems) as held:
             view, trust = _read_ledger(context)
-            state = view.state
-            if state is not None and approval_id in state.approval_records:
-                raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
-            listing, now = context.ledger.approvals(), view.time(context.clock.now())
-            named = [
-                (evidence, evidence.approval)
-                for evidence in listing.evidence
-                if evidence.approval is not None and evidence.approval.approval_id == approval_id
-            ]
-            if not named:
-                raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
-            # Where there are copies, the one on the branch of that name.
-            evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
-            need = DecisionNeed(context.target, now, approval_id, evidence.commit, approval.approved_by)
-            revocations = verify_revocations(
-                [each for each, _ in named], listing.decisions, trust, target=context.target, at=now
-            )
-            commit = next((each.evidence.commit for each in revocations if each.accepted), None)
-            commit = commit or _sign(context, DecisionKind.REVOKE, need, view, reason)
+            now = view.time(context.clock.now())
+            listing, named, about = _find_approval(context, view, approval_id)
+            _check_commit(about, commit)
+            need = DecisionNeed(context.target, now, approval_id, about.commit, about.principal)
+            revocations = verify_revocations(named, listing.decisions, trust, target=context.target, at=now)
+            known = next((each.evidence.commit for each in revocations if each.accepted), None)
+            done = known or _sign(context, DecisionKind.REVOKE, need, view, reason)
             if held:
-                _record(context, commit, view, problems)
-            return approval.resource, commit, _signer(context, commit, trust, now) or ""
+                _record(context, done, view, problems)
+            return about.resource, done, _signer(context, done, trust, now) or ""
 
     return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
 
 
-def countersign(context: DecisionContext, approval_id: str, reason: str) -> DecisionOutcome:
-    """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists."""
+def countersign(
+    context: DecisionContext, approval_id: str, reason: str, *, commit: str | None = None
+) -> DecisionOutcome:
+    """Countersign an emergency: the next entry settles its debt. Repeating it gives the countersignature that exists.
+
+    `commit` is that of the approval that the signer has seen.
+    """
 
     def decide(_: Diagnostics) -> tuple[str, str, str]:
         view, trust = _read_ledger(context)
         now = view.time(context.clock.now())
-        debts = () if view.state is None else open_debts(view.state)
-        debt = next((d for d in debts if d.approval_id == approval_id), None)
-        if debt is None:
-            known = ", ".join(d.approval_id for d in debts) or "none"
-            raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} has no open debt; open: {known}")
+        debt = _find_debt(view, approval_id)
+        _check_commit(_subject_of(debt), commit)
         need = DecisionNeed(context.target, now, approval_id, debt.commit, debt.principal)
         decisions = context.ledger.approvals().decisions
         recorded = () if view.state is None else view.state.approval_records
         settlements = find_settlements([debt], decisions, trust, target=context.target, at=now, recorded=recorded)
-        commit = next((each.commit for each in settlements), None)
-        commit = commit or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason)
-        return debt.resource, commit, _signer(context, commit, trust, now) or ""
+        known = next((each.commit for each in settlements), None)
+        done = known or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason)
+        return debt.resource, done, _signer(context, done, trust, now) or ""
 
     return _outcome(context, DecisionKind.COUNTERSIGN, approval_id, decide)
+
+
+def _find_approval(
+    context: DecisionContext, view: LedgerView, approval_id: str
+) -> tuple[ApprovalListing, list[ApprovalEvidence], DecisionSubject]:
+    """All approvals, those with this id, and what a revocation of that id is about.
+
+    Raises GitopsError `approval_spent`, `approval_not_found`.
+    """
+    if view.state is not None and approval_id in view.state.approval_records:
+        raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
+    listing = context.ledger.approvals()
+    named = [
+        (evidence, evidence.approval)
+        for evidence in listing.evidence
+        if evidence.approval is not None and evidence.approval.approval_id == approval_id
+    ]
+    if not named:
+        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
+    # Where there are copies, the one on the branch of that name.
+    evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
+    about = DecisionSubject(
+        resource=approval.resource, principal=approval.approved_by, commit=evidence.commit, reason=approval.reason
+    )
+    return listing, [each for each, _ in named], about
+
+
+def _find_debt(view: LedgerView, approval_id: str) -> Debt:
+    """The open debt that an approval left. Raises GitopsError `debt_not_found`."""
+    debts = () if view.state is None else open_debts(view.state)
+    debt = next((d for d in debts if d.approval_id == approval_id), None)
+    if debt is None:
+        known = ", ".join(d.approval_id for d in debts) or "none"
+        raise GitopsError(Code.DEBT_NOT_FOUND, f"{approval_id} has no open debt; open: {known}")
+    return debt
+
+
+def _subject_of(debt: Debt) -> DecisionSubject:
+    return DecisionSubject(resource=debt.resource, principal=debt.principal, commit=debt.commit, reason=debt.reason)
+
+
+def _check_commit(about: DecisionSubject, commit: str | None) -> None:
+    if commit not in (None, about.commit):
+        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"the approval has the commit {about.commit}, not {commit}")
 
 
 def _outcome(

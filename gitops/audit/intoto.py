@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from gitops.approvals.rule_changes import fingerprint
 from gitops.core.canonical import canonical, digest
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
@@ -101,8 +101,7 @@ class Envelope:
 def signature_of(armor: str, key: str) -> EnvelopeSignature:
     """An armored SSH signature as an envelope holds it; `key` is the base64 text of the public key that made it."""
     blob = base64.b64decode("".join(armor.strip().splitlines()[1:-1]))
-    fingerprint = base64.b64encode(hashlib.sha256(base64.b64decode(key)).digest()).decode().rstrip("=")
-    return EnvelopeSignature(blob, f"SHA256:{fingerprint}")
+    return EnvelopeSignature(blob, fingerprint(key))
 
 
 def armored(signature: EnvelopeSignature) -> str:

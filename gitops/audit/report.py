@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from gitops.core.codes import Code
 from gitops.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
+from gitops.model.trust import RuleChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class LogRecord:
     """One entry of the trail. `signature` is `good` or the code of what is wrong with it.
 
     `entry` is None where the commit holds no entry that can be read. `owed` are the ids of the approvals whose debts are open
-    after the entry.
+    after the entry. `rules` is what the entry changes of keys and rules.
     """
 
     commit: str
@@ -40,6 +41,7 @@ class LogRecord:
     signature: str = "good"
     settlements: tuple[UsedCountersignature, ...] = ()
     owed: tuple[str, ...] = ()
+    rules: tuple[RuleChange, ...] = ()
 
     @property
     def ok(self) -> bool:

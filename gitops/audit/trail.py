@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from gitops.approvals.decisions import DecisionNeed, open_debts, verify_decision
 from gitops.approvals.revocations import recorded_revocations
+from gitops.approvals.rule_changes import rule_changes
 from gitops.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
 from gitops.audit.report import LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.clock import parse_timestamp
@@ -22,6 +23,7 @@ from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_
 from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
+from gitops.model.address import trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
@@ -67,6 +69,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         tuple(UsedApproval(use, _approval_result(reader, use, position)) for use in found.entry.approvals),
         settlements=tuple(_used_countersignature(reader, each, debts_before, position) for each in found.entry.settled),
         owed=tuple(debt.approval_id for debt in debts_after),
+        rules=rule_changes(trust_address(found.entry.target.cluster), found.before, found.after),
     )
 
 

@@ -35,7 +35,8 @@ from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
 from gitops.model.ledger import Debt
-from gitops.model.outcome import ApplyOutcome
+from gitops.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject
 
 _MOST_ASKED = 200
@@ -122,6 +123,9 @@ def _apply_commit(
                 return
             yield LogLine(f"import of {rule.name}: ledger started")
         outcome = apply(workspace)
+        waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+        # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
+        left = plan(workspace) if waits else None
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return
@@ -133,7 +137,9 @@ def _apply_commit(
         more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
         why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
         found.append(f"approval_authors_unknown: {why}; nothing that needs an approval is applied")
-    yield from _report_applied(context, subject, outcome, reported, position.debts, notes=notes, found=tuple(found))
+    yield from _report_applied(
+        context, subject, outcome, reported, position.debts, left=left, notes=notes, found=tuple(found)
+    )
 
 
 def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
@@ -178,10 +184,14 @@ def _report_applied(
     requests: Sequence[ChangeRequest],
     debts_before: tuple[Debt, ...],
     *,
+    left: PlanOutcome | None,
     notes: tuple[str, ...],
     found: tuple[str, ...],
 ) -> Iterator[LogLine]:
-    """Report how an apply ended: to the merged `requests`, with `notes` on how it started and what was `found`."""
+    """Report how an apply ended: to the merged `requests`, with the plan `left` if some of it waits for approvals.
+
+    `notes` are on how it started, and `found` on what it met.
+    """
     held = _lock_held(outcome.diagnostics)
     if held is not None:
         yield held
@@ -190,7 +200,7 @@ def _report_applied(
     subjects = [replace(subject, request=r.number) for r in requests] or [subject]
     owed = () if outcome.state is None else open_debts(outcome.state)
     added = tuple(debt for debt in owed if debt not in debts_before)
-    yield from report_apply(context, subjects, outcome, debts=added, notes=(*notes, *found))
+    yield from report_apply(context, subjects, outcome, left=left, debts=added, notes=(*notes, *found))
     for note in found:
         yield LogLine(f"apply of {subject.cluster}: {note}")
     for request in requests:

@@ -6,7 +6,6 @@ and changes nothing: a forge that refuses comments for a while must not turn a g
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -32,6 +31,7 @@ from gitops.render.comment_inputs import (
     RefusalComment,
     RefusedCommand,
 )
+from gitops.render.json import approve_command
 
 _MAX_STATUS = 140
 
@@ -98,13 +98,14 @@ def report_apply(
     subjects: Sequence[CommentSubject],
     outcome: ApplyOutcome,
     *,
+    left: PlanOutcome | None = None,
     debts: tuple[Debt, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Iterator[LogLine]:
     """Report an apply of one commit to every change request that it merged.
 
-    `subjects` has one item for each request, or a single one without a request. `debts` are those that this apply added, `notes`
-    lines about how it was started.
+    `subjects` has one item for each request, or a single one without a request. `left` is the plan of what waits for
+    approvals, `debts` are those that this apply added, `notes` lines about how it was started.
     """
     state, result = CheckState.FAILURE, RunResult.PROBLEMS
     text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
@@ -120,6 +121,10 @@ def report_apply(
         ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in used))
         for resource, used in sorted(outcome.approvals_used.items())
     )
+    if left is not None:
+        # The request is merged: what is approved is the target branch.
+        missing = _gate_states(replace(subjects[0], request=0), left, via_forge=False)
+        approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
     for subject in subjects:
@@ -263,21 +268,24 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
 
 def _gate_states(subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool) -> tuple[ApprovalState, ...]:
     """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why."""
-    states = []
-    for need in () if outcome.plan is None else outcome.plan.approvals_required:
-        about = (d for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS)
-        refused = None if need.satisfied else next(about, None)
-        command = ["gitops", "approve", need.resource, "--request", str(subject.request), "--cluster", subject.cluster]
+    states, plan = [], outcome.plan
+    chosen = ["--request", str(subject.request)] if subject.request else []
+    for need in () if plan is None else plan.approvals_required:
+        refused = tuple(
+            (d.code, d.message) for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS
+        )
+        selected = [*chosen, "--cluster", subject.cluster]
+        command = "" if plan is None else approve_command(need.resource, plan.digest, selected)
         states.append(
             ApprovalState(
                 resource=need.resource,
                 satisfied=need.satisfied,
                 by=tuple(a.approved_by for a in need.approvals),
-                code=None if refused is None else refused.code,
-                detail="" if refused is None else refused.message,
-                command="" if need.satisfied else shlex.join(command),
+                refused=() if need.satisfied else refused,
+                command="" if need.satisfied else command,
                 reason=need.reason,
                 needed=need.needed,
+                may=() if need.satisfied else need.may,
                 via_forge=via_forge,
             )
         )

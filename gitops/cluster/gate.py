@@ -6,7 +6,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
+    may_approve,
     one_per_person,
     select_quorum,
     verify_approval,
@@ -54,7 +55,8 @@ class EarlierDebts:
 class AcceptedApprovals:
     """The approvals that count, and for signed ones (by approval id) the commit and principal, and the debt they leave.
 
-    `announced` are approvals that the ledger names and does not record as consumed yet.
+    `announced` are approvals that the ledger names and does not record as consumed yet. `may_approve` are the people who may
+    approve each change.
     """
 
     approvals: tuple[Approval, ...] = ()
@@ -64,6 +66,7 @@ class AcceptedApprovals:
     debts: dict[str, Debt] = field(default_factory=dict)
     earlier: EarlierDebts = field(default_factory=EarlierDebts)
     announced: tuple[ApprovalEvidence, ...] = ()
+    may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def emergencies(self) -> frozenset[str]:
@@ -83,10 +86,7 @@ def accept_approvals(
 ) -> AcceptedApprovals:
     """Collect the approvals that count for any of the changes; refused ones become warnings in `problems`."""
     listing = ledger.approvals()
-    if listing.problem is not None:
-        problems.add(Code.APPROVAL_READ_ERROR, "__cluster/approvals", listing.problem)
-    for unreadable in listing.unreadable:
-        problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
+    _report_unreadable(listing, problems)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     if governance is None:
         unused = (a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed)
@@ -130,7 +130,15 @@ def accept_approvals(
         debts={debt.approval_id: debt for _, _, debt in accepted if debt is not None},
         earlier=earlier,
         announced=listing.announced,
+        may_approve={change.address: may_approve(trust, governance.authors, at) for change in changes},
     )
+
+
+def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
+    if listing.problem is not None:
+        problems.add(Code.APPROVAL_READ_ERROR, "__cluster/approvals", listing.problem)
+    for unreadable in listing.unreadable:
+        problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
 
 
 def _countable(

@@ -280,7 +280,9 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         forge_verdict=rule.forge_verdict,
         break_glass=frozenset(rule.break_glass),
         repository=config.repository,
+        ledger_store=config.ledger.store,
         forge_kind=config.forge.kind,
+        forge_project=config.forge.project,
         commands=config.forge.commands,
     )
 

@@ -81,6 +81,10 @@ approval_self | E | the author of a change approved it | ask another person to a
   the signer, under one of their names, wrote or pushed a commit of the change
 approval_authors_unknown | E | the authors of a change are unknown | revert the change, and propose it again from a new branch
   the event of a direct push is lost, too many merges came at once, or the forge does not list who pushed a change request
+approval_plan_changed | E | the plan is not the one that was named | read the plan above, then name it with --plan
+  the change request, its target or the ledger moved after the plan was shown, or the digest is of another plan
+approval_not_confirmed | E | nothing was signed | read what is shown above, then name it with the option of the command above
+  a command without a terminal has to name what its user has seen; on a terminal the question was not answered with yes
 approval_wrong_target | E | an approval is for another cluster | approve for this cluster
   the signed repository, cluster, environment, branch or folder differs
 approval_spent | E | an approval is already consumed | approve again

@@ -151,6 +151,8 @@ class Code(StrEnum):
     APPROVAL_SIGNER_NOT_ALLOWED = "approval_signer_not_allowed"
     APPROVAL_SELF = "approval_self"
     APPROVAL_AUTHORS_UNKNOWN = "approval_authors_unknown"
+    APPROVAL_PLAN_CHANGED = "approval_plan_changed"
+    APPROVAL_NOT_CONFIRMED = "approval_not_confirmed"
     APPROVAL_WRONG_TARGET = "approval_wrong_target"
     APPROVAL_SPENT = "approval_spent"
     APPROVAL_EXPIRED = "approval_expired"

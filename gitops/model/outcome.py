@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
-from gitops.model.approval import Approval
+from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
 from gitops.model.ledger import Debt, LedgerState, LockObservation
 from gitops.model.plan import NodeResult, Plan
@@ -59,7 +59,10 @@ class ValidateOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome(VerbOutcome):
-    """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply."""
+    """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply.
+
+    `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
+    """
 
     observations: StateObservations
     config_digest: str | None = None
@@ -67,6 +70,7 @@ class PlanOutcome(VerbOutcome):
     dependencies: Collection[Dependency] = ()
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
+    selected: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +106,46 @@ class ApplyOutcome(VerbOutcome):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSubject:
+    """What an approval is about: the gated change of `address` in `plan`.
+
+    For a branch ledger also the target, the commit `head` that would be applied or merged, and `tree`, its cluster folder.
+    """
+
+    address: Address
+    plan: Plan
+    target: ClusterTarget | None = None
+    head: str = ""
+    tree: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApproveOutcome(VerbOutcome):
-    """`approve`: the approval that was written. `commit` is its commit id in a branch ledger."""
+    """`approve`: the approval that was written. `commit` is its commit id in a branch ledger.
+
+    `about` is what the approver has to see, None where no such change was found.
+    """
 
     approval: Approval | None = None
     commit: str | None = None
+    about: ApprovalSubject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionSubject:
+    """What a decision is about: an approval of `resource` by `principal`, with its commit and the reason that it states."""
+
+    resource: Address
+    principal: str
+    commit: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOutcome(VerbOutcome):
     """`revoke` and `countersign`: the decision about an approval, who made it, and its commit.
 
-    `resource` is what the approval is for. `commit` is None when the command failed.
+    `resource` is what the approval is for. `commit` is None when the command failed. `about` is what its signer has to see.
     """
 
     operation: str
@@ -121,6 +153,7 @@ class DecisionOutcome(VerbOutcome):
     resource: str = ""
     decided_by: str = ""
     commit: str | None = None
+    about: DecisionSubject | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

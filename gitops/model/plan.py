@@ -16,6 +16,7 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
+from gitops.model.trust import RuleChange
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
@@ -156,11 +157,12 @@ class RecordedGraph:
 
 @dataclass(frozen=True, slots=True)
 class TrustChange:
-    """The keys and rules of the branch ledger are about to change; digests of the two bundles."""
+    """The keys and rules of the branch ledger are about to change; digests of the two bundles, and what differs, for people."""
 
     cluster: str
     before: str
     after: str
+    rules: tuple[RuleChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ class PlanInputs:
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
     migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
     ledger records of the graph, if the plan is to explain what the migration affects. `approvals_needed` is how many distinct
-    people must approve an irreversible change; each of the approvals in `alone` is enough by itself.
+    people must approve an irreversible change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
+    may approve each change; it only explains.
     """
 
     desired: DesiredState
@@ -183,6 +186,7 @@ class PlanInputs:
     trust_change: TrustChange | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
+    may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +199,17 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequirement:
-    """A change that needs permission from `needed` distinct people; `approvals` are the valid ones found."""
+    """A change that needs permission from `needed` distinct people; `approvals` are the valid ones found.
+
+    `may` are the people who may still approve it, where they are known; they only explain.
+    """
 
     resource: Address
     reason: str
     change_digest: str
     approvals: tuple[Approval, ...] = ()
     needed: int = 1
+    may: tuple[str, ...] = ()
 
     @property
     def satisfied(self) -> bool:
@@ -215,7 +223,8 @@ class Plan:
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
-    `changes` is sorted by address. `schema_impact` is empty unless the inputs had what it is made of; it only explains.
+    `changes` is sorted by address. `schema_impact` is empty unless the inputs had what it is made of; it and `rule_changes`,
+    what a change of keys and rules means, only explain.
     """
 
     config_digest: str
@@ -226,6 +235,7 @@ class Plan:
     graph: ExecutionGraph
     diagnostics: tuple[Diagnostic, ...] = ()
     schema_impact: tuple[SchemaImpact, ...] = ()
+    rule_changes: tuple[RuleChange, ...] = ()
 
     def change(self, address: Address) -> Change | None:
         """The change of one resource, if it has one."""

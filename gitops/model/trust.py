@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gitops.model.address import Address
+
 _WHOLE_DIGEST = 3
 """The version of the entries from which on the digest covers all that decides for a whole repository."""
 
@@ -28,6 +30,21 @@ class Signer:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleChange:
+    """One difference that a change of `address` makes to keys, rules or scope, for people.
+
+    `before` is None for what is added, `after` for what is removed. `widens`: something is permitted after it that was not
+    before.
+    """
+
+    address: Address
+    rule: str
+    before: str | None
+    after: str | None
+    widens: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrustRoot:
     """Keys and rules in force at one ledger position.
 
@@ -36,9 +53,9 @@ class TrustRoot:
     `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
     `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
-    the principals who may act alone in an emergency. `repository`, `forge_kind` and `commands`, the permission that a command
-    in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that the first release made of the same rules: of
-    keys and approvals alone.
+    the principals who may act alone in an emergency. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
+    `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that
+    the first release made of the same rules: of keys and approvals alone.
     """
 
     digest: str
@@ -53,7 +70,9 @@ class TrustRoot:
     forge_verdict: bool = False
     break_glass: frozenset[str] = frozenset()
     repository: str | None = None
+    ledger_store: str = "branch"
     forge_kind: str | None = None
+    forge_project: str | None = None
     commands: str = "write"
     first_digest: str = ""
 

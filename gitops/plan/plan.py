@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gitops.approvals.decisions import open_debts
+from gitops.approvals.rule_changes import rule_changes
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.observations import warn_of_intents
 from gitops.cluster.session import Session, StateNeed, in_session
@@ -19,7 +20,7 @@ from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, trust_address
 from gitops.model.change import Action, Change
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
@@ -77,7 +78,9 @@ def plan_session(
     trust, in_force = None, current.view.trust
     # Before the first entry no keys and rules are in force, so nothing changes them.
     if governance is not None and in_force is not None:
-        trust = TrustChange(governance.target.cluster, in_force.digest, governance.trust.digest)
+        cluster, wanted = governance.target.cluster, governance.trust
+        meaning = rule_changes(trust_address(cluster), in_force, wanted)
+        trust = TrustChange(cluster, in_force.digest, wanted.digest, meaning)
     changes = diff(desired, state, trust)
     approvals = accept_approvals(
         current.opened.ledger,
@@ -99,6 +102,7 @@ def plan_session(
         trust_change=trust,
         approvals_needed=approvals.needed,
         alone=approvals.emergencies,
+        may_approve=approvals.may_approve,
     )
     return make_plan(inputs), approvals
 

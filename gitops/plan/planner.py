@@ -64,6 +64,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
         graph=graph,
         diagnostics=tuple(problems),
         schema_impact=schema_impact,
+        rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
     )
 
 
@@ -186,5 +187,6 @@ def _requirements(
         alone = [a for a in valid if a.approval_id in inputs.alone]
         if alone and len(chosen) < needed:
             chosen, needed = alone[:1], 1
-        found.append(ApprovalRequirement(change.address, reason, change_digest(change), tuple(chosen), needed))
+        may = tuple(who for who in inputs.may_approve.get(change.address, ()) if who not in people)
+        found.append(ApprovalRequirement(change.address, reason, change_digest(change), tuple(chosen), needed, may))
     return tuple(found)

@@ -10,7 +10,8 @@ from gitops.audit.report import AuditReport, LogRecord
 from gitops.model.approval import Via
 from gitops.model.ledger import EntryKind, LedgerEntry
 from gitops.render.characters import visible
-from gitops.render.json import Form, present
+from gitops.render.json import Form, present, rule_forms
+from gitops.render.text import rule_line
 
 _SHORT = 8
 _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone, in an emergency"}
@@ -80,6 +81,7 @@ def _entry_lines(record: LogRecord) -> list[str]:
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
+        lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
     changed = {change.resource for change in entry.changes}
     others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)
     lines += [f"  {resource}{_approved(resource, record)}" for resource in others]
@@ -179,5 +181,5 @@ def _entry_form(record: LogRecord) -> Form:
             for each in record.settlements
         ],
         "owed": list(record.owed),
-        **_kept_form(entry),
+        **_kept_form(entry) | rule_forms(record.rules),
     }

@@ -39,6 +39,7 @@ from gitops.render.comment_rows import (
     explanations,
     gated_addresses,
     plan_verdict,
+    rule_rows,
 )
 from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
@@ -122,6 +123,7 @@ def apply_comment(comment: ApplyComment) -> str:
         "verdict": apply_verdict(outcome),
         "rows": change_rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
         "approvals": comment.approvals,
+        "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
         "stopped": tuple(
             {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""}
             for r in outcome.results
@@ -249,6 +251,7 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
             if a.via_forge and comment.forge_commands
         ),
         **_debts(comment.debts),
+        "rules": rule_rows(plan) if plan else (),
         "rows": change_rows(plan.changes, gated_addresses(plan), PLANNED) if plan else (),
         "migrations": tuple(migration_views(plan).values()) if plan else (),
         "breaks": breaks_views(plan) if plan else (),

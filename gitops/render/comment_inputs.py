@@ -33,8 +33,9 @@ class CommentSubject:
 class ApprovalState:
     """The state of the approval of one change.
 
-    `by` are the people who gave it; `needed` different people have to. `code` and `detail` say why a given approval does
-    not count (a registered code and one line). `reason` says why the change needs an approval; a plan knows it. `command`
+    `by` are the people who gave it; `needed` different people have to; `may` are the people who still may. `refused` says why
+    given approvals do not count, each with a registered code and one line; `code` and `detail` are of the first.
+    `reason` says why the change needs an approval; a plan knows it. `command`
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
     counts, too.
     """
@@ -42,12 +43,27 @@ class ApprovalState:
     resource: str
     satisfied: bool
     by: tuple[str, ...] = ()
-    code: Code | None = None
-    detail: str = ""
+    refused: tuple[tuple[Code, str], ...] = ()
     command: str = ""
     reason: str = ""
     needed: int = 1
+    may: tuple[str, ...] = ()
     via_forge: bool = False
+
+    @property
+    def code(self) -> Code | None:
+        """The code of the first approval that does not count."""
+        return self.refused[0][0] if self.refused else None
+
+    @property
+    def detail(self) -> str:
+        """Why the first one does not count."""
+        return self.refused[0][1] if self.refused else ""
+
+    @property
+    def missing(self) -> int:
+        """How many people still have to approve."""
+        return 0 if self.satisfied else max(1, self.needed - len(self.by))
 
 
 @dataclass(frozen=True, slots=True)

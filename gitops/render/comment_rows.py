@@ -48,7 +48,7 @@ _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("its key is trusted now, for one person", frozenset({Code.APPROVAL_SIGNER_UNKNOWN})),
     (
         "this person may approve, and is not an author of the change",
-        frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF}),
+        frozenset({Code.APPROVAL_SIGNER_NOT_ALLOWED, Code.APPROVAL_SELF, Code.APPROVAL_AUTHORS_UNKNOWN}),
     ),
     ("it is for this cluster, branch and folder", frozenset({Code.APPROVAL_WRONG_TARGET})),
     (
@@ -114,8 +114,23 @@ def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple
         by = tuple(a.approved_by for a in need.approvals)
         state = known.get(need.resource, ApprovalState(resource=need.resource, satisfied=need.satisfied, by=by))
         satisfied = state.satisfied and need.satisfied
-        result.append(replace(state, satisfied=satisfied, reason=need.reason, needed=need.needed))
+        may = () if satisfied else need.may
+        result.append(replace(state, satisfied=satisfied, reason=need.reason, needed=need.needed, may=may))
     return tuple(result)
+
+
+def rule_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
+    """What changes of keys and rules mean, one line each; `before` is empty for what is added, `after` for what is removed."""
+    return tuple(
+        {
+            "resource": each.address,
+            "rule": each.rule,
+            "before": each.before or "",
+            "after": each.after or "",
+            "widens": each.widens,
+        }
+        for each in plan.rule_changes
+    )
 
 
 def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
+from gitops.model.plan import ApprovalRequirement
+from gitops.model.trust import RuleChange
 from gitops.render.characters import visible_json
 
 Form = dict[str, Any]
@@ -69,6 +72,10 @@ def envelope(outcome: VerbOutcome) -> Form:
 def _form(outcome: VerbOutcome) -> Form:
     if isinstance(outcome, DecisionOutcome):
         form: Form = {"operation": outcome.operation, "approval_id": outcome.approval_id}
+        if outcome.about is not None:
+            about = outcome.about
+            form |= {"resource": about.resource, "approval_commit": about.commit}
+            form |= {"approved_by": about.principal, "approval_reason": about.reason}
         if outcome.commit is not None:
             form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
         return form
@@ -86,14 +93,8 @@ def _form(outcome: VerbOutcome) -> Form:
             form |= _plan(outcome)
         case ApplyOutcome():
             form |= _apply(outcome)
-        case ApproveOutcome(approval=approval):
-            if outcome.ok and approval is not None:
-                form["approval_id"] = approval.approval_id
-                form["resource"] = approval.resource
-                form["operation"] = approval.operation.value
-                form["approved_by"] = approval.approved_by
-                # Only an approval of a branch ledger is a commit.
-                form |= present(commit=outcome.commit)
+        case ApproveOutcome():
+            form |= _approve(outcome)
         case StatusOutcome(state=state):
             form["state_observations"] = _observations(outcome.observations)
             form["resource_digests"] = state.digests() if state else {}
@@ -128,16 +129,46 @@ def _plan(outcome: PlanOutcome) -> Form:
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
     return {
         "desired_revision": present(config_digest=outcome.config_digest),
+        **present(plan_digest=None if plan is None else plan.digest),
         "resource_digests": {text: outcome.resource_digests[text] for text in sorted(outcome.resource_digests)},
         "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
         "state_observations": _observations(outcome.observations),
         "changes": [_change(c, migration=True) for c in changes],
+        **({} if plan is None else rule_forms(plan.rule_changes)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
         "approvals_required": [
-            {"resource": r.resource, "reason": r.reason, "satisfied": r.satisfied} for r in required
+            {
+                "resource": r.resource,
+                "reason": r.reason,
+                "satisfied": r.satisfied,
+                "needed": r.needed,
+                "approved_by": [a.approved_by for a in r.approvals],
+                "may_approve": list(r.may),
+                **present(command=_command(outcome, r)),
+            }
+            for r in required
         ],
         **_debts(outcome.debts),
     }
+
+
+def _approve(outcome: ApproveOutcome) -> Form:
+    """What the approval is about, in full where nothing was signed, and the approval."""
+    form: Form = {}
+    subject, approval = outcome.about, outcome.approval
+    if subject is not None:
+        form |= present(plan_digest=subject.plan.digest, head=subject.head or None, tree=subject.tree or None)
+    if subject is not None and not outcome.ok:
+        form["changes"] = [_change(c, migration=True) for c in subject.plan.changes]
+        form |= rule_forms(subject.plan.rule_changes)
+    if outcome.ok and approval is not None:
+        form["approval_id"] = approval.approval_id
+        form["resource"] = approval.resource
+        form["operation"] = approval.operation.value
+        form["approved_by"] = approval.approved_by
+        # Only an approval of a branch ledger is a commit.
+        form |= present(commit=outcome.commit)
+    return form
 
 
 def _apply(outcome: ApplyOutcome) -> Form:
@@ -189,6 +220,27 @@ def _change(change: Change, *, migration: bool = False) -> Form:
         binding_change=True if change.binding_change else None,
         migration=plain(change.migration.to_json()) if migration and change.migration else None,
     )
+
+
+def _command(outcome: PlanOutcome, need: ApprovalRequirement) -> str | None:
+    """The command that approves a change of a plan, where one is missing and can be given for this plan."""
+    if outcome.plan is None or outcome.selected is None or need.satisfied:
+        return None
+    return approve_command(need.resource, outcome.plan.digest, outcome.selected)
+
+
+def approve_command(address: str, digest: str, selected: Iterable[str]) -> str:
+    """The command that approves one change of a plan, quoted for a shell; `selected` are the options that select the plan."""
+    return shlex.join(["gitops", "approve", address, *selected, "--plan", digest])
+
+
+def rule_forms(changes: Iterable[RuleChange]) -> Form:
+    """What changes of keys and rules mean; no field if there are none."""
+    found = [
+        present(resource=each.address, rule=each.rule, before=each.before, after=each.after, widens=each.widens)
+        for each in changes
+    ]
+    return {"rule_changes": found} if found else {}
 
 
 def _debts(debts: Iterable[Debt]) -> Form:

@@ -12,8 +12,10 @@ from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.outcome import (
     ApplyOutcome,
+    ApprovalSubject,
     ApproveOutcome,
     DecisionOutcome,
+    DecisionSubject,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -23,8 +25,10 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
+from gitops.model.plan import Plan
+from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
-from gitops.render.json import to_line
+from gitops.render.json import approve_command, to_line
 
 
 def to_text(outcome: VerbOutcome) -> str:
@@ -60,8 +64,14 @@ def _body(outcome: VerbOutcome) -> list[str]:
             what = f"{given.operation} {given.resource}"
             first = f"cluster approve: {what} approved by {given.approved_by} (approval {given.approval_id})"
             return [first] if outcome.commit is None else [first, f"  commit: {outcome.commit}"]
+        case ApproveOutcome(about=ApprovalSubject() as subject):
+            return subject_lines(subject)
         case ApproveOutcome():
             return ["cluster approve failed"]
+        case DecisionOutcome(commit=None, about=DecisionSubject() as decided):
+            first = f"cluster {outcome.operation}: approval {outcome.approval_id} of {decided.resource}"
+            by = f"  given by {decided.principal}: {decided.reason}"
+            return [first, by, f"  commit of the approval: {decided.commit}"]
         case DecisionOutcome(commit=None) | RefreshOutcome(ok=False):
             return [f"cluster {outcome.operation} failed"]
         case DecisionOutcome():
@@ -95,6 +105,31 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
     lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
+    lines += change_lines(plan) if plan.changes else ["  no changes"]
+    missing = [need.resource for need in plan.approvals_required if not need.satisfied]
+    if missing and outcome.selected is not None:
+        lines.append("  to approve, as a person who is not an author:")
+        lines += [f"    {approve_command(address, plan.digest, outcome.selected)}" for address in missing]
+    return lines
+
+
+def subject_lines(subject: ApprovalSubject) -> list[str]:
+    """What an approver has to see before signing: the change and why it is gated, the whole plan, and what it is bound to."""
+    plan, target = subject.plan, subject.target
+    change = plan.change(subject.address)
+    action = "change" if change is None else change.action.value
+    place = "" if target is None else f" in {target.environment}/{target.cluster}"
+    lines = [f"cluster approve: {action} {subject.address}{place}"]
+    lines += [f"  because: {need.reason}" for need in plan.approvals_required if need.resource == subject.address]
+    if target is not None:
+        lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
+    lines.append(f"  plan {plan.digest}: {len(plan.changes)} change(s)")
+    return [*lines, *(f"  {line}" for line in change_lines(plan))]
+
+
+def change_lines(plan: Plan) -> list[str]:
+    """Each change of a plan with the steps of its migration, or with what it changes of keys and rules."""
+    lines: list[str] = []
     views = {}
     if any(change.migration is not None for change in plan.changes):
         # It imports the schema language, which is large, and most plans change no schema.
@@ -103,6 +138,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
         views = migration_views(plan)
     for change in plan.changes:
         lines.append(_change(change))
+        lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
         if (view := views.get(change.address)) is None:
             continue
         lines += [] if view.supported else ["      migration UNSUPPORTED:"]
@@ -110,7 +146,18 @@ def _plan(outcome: PlanOutcome) -> list[str]:
             note = step_note(each)
             lines += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
         lines += [f"      {result_line(result)}" for result in view.results]
-    return lines if plan.changes else [*lines, "  no changes"]
+    return lines
+
+
+def rule_line(change: RuleChange) -> str:
+    """A difference of keys and rules: `+` added, `-` removed, `~` changed."""
+    if change.before is None:
+        text = f"+ {change.rule}: {change.after}"
+    elif change.after is None:
+        text = f"- {change.rule}: {change.before}"
+    else:
+        text = f"~ {change.rule}: {change.before} -> {change.after}"
+    return f"{text} (permits more)" if change.widens else text
 
 
 def _apply(outcome: ApplyOutcome) -> list[str]:

@@ -182,13 +182,13 @@ def test_what_is_wrong_with_another_approval_is_said_once(pending: Loop) -> None
 def test_who_has_no_key_cannot_approve(pending: Loop) -> None:
     home = pending.home("bob")
     (home / ".gitconfig").write_text(f"[user]\n\tname = bob\n\temail = {email('bob')}\n")
-    asked = pending.gitops("bob", "approve", "graph.legacy", check=False)
+    asked = pending.confirmed("bob", "approve", "graph.legacy")
     assert (asked.code, re.findall(r"^ERROR (\w+)", asked.text, re.MULTILINE)) == (1, ["signing_key_missing"])
     assert pending.approvals() == ()
 
 
 def test_stranger_is_refused_by_the_command_and_by_the_server(pending: Loop) -> None:
-    asked = pending.gitops("mallory", "approve", "graph.legacy", check=False)
+    asked = pending.confirmed("mallory", "approve", "graph.legacy")
     assert (asked.code, "approval_signer_unknown" in asked.text) == (1, True)
     genuine = pending.sign_approval("bob", "graph.legacy")
     (ref,) = pending.approvals()

@@ -102,7 +102,7 @@ def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
     del gitops.cluster.graphs["knowledge"]
     gitops.cluster.policies.clear()
     gitops.cluster.save()
-    gitops("--as", "me", "approve", "graph.knowledge")
+    gitops("--as", "me", "approve", "graph.knowledge", code=2)
     gitops("plan", "--no-cache")
     gitops("plan", GITOPS_CACHE="off")
     gitops("plan", GITOPS_CACHE_DIR="", CI="true")

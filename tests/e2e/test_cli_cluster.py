@@ -38,20 +38,24 @@ OBSERVED = {
 ENVELOPES = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
     "plan": (
-        "ok config_dir desired_revision resource_digests dependencies state_observations changes blast_radius "
+        "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes blast_radius "
         "approvals_required diagnostics"
     ),
     "apply": (
         "ok config_dir actor desired_revision state_observations changes applied_count deferred_count converged "
         "state_written resource_statuses diagnostics"
     ),
-    "approve": "ok config_dir approval_id resource operation approved_by diagnostics",
+    "approve": "ok config_dir plan_digest changes approval_id resource operation approved_by diagnostics",
     "status": "ok config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
-OPTIONAL = {"apply": {"actor"}, "approve": {"approval_id", "resource", "operation", "approved_by"}}
+OPTIONAL = {
+    "plan": {"plan_digest"},
+    "apply": {"actor"},
+    "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},
+}
 
 
 class Command:
@@ -84,6 +88,10 @@ class Command:
         assert run.returncode == code, f"{arguments}\n{run.stdout}\n{run.stderr}"
         assert "Traceback" not in run.stderr
         return run
+
+    def seen(self, *at: str) -> tuple[str, str]:
+        """The option that names the plan of now."""
+        return "--plan", self.json("plan", *at)["plan_digest"]
 
     def json(self, *arguments: str, code: int = 0) -> dict:
         """The one JSON document on standard output, its fields in the order of the contract."""
@@ -156,7 +164,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     blocked = gitops("apply", *at).splitlines()
     assert "  Delete graph.knowledge [Blocked: approval_required]" in blocked
     assert any(line.startswith("WARN  apply_dependency_blocked graph.knowledge: ") for line in blocked)
-    approved = first(gitops("--as", "sam", "approve", "graph.knowledge", *at))
+    approved = first(gitops("--as", "sam", "approve", "graph.knowledge", *at, *gitops.seen(*at)))
     assert approved.startswith("cluster approve: delete graph.knowledge approved by sam (approval ")
     assert first(gitops("apply", *at)) == "cluster apply: 3 applied, 0 deferred/blocked"
     assert first(gitops("status", *at)).endswith(", 0 resource(s)")
@@ -206,7 +214,7 @@ def test_a_life_in_json(gitops, cluster, folder):
     cluster.save()
     (gate,) = gitops.json("plan", *at)["approvals_required"]
     assert (gate["resource"], gate["satisfied"]) == ("graph.knowledge", False)
-    approved = gitops.json("approve", "graph.knowledge", *at, "--as", "sam")
+    approved = gitops.json("approve", "graph.knowledge", *at, "--as", "sam", *gitops.seen(*at))
     assert (approved["resource"], approved["operation"], approved["approved_by"]) == (
         "graph.knowledge",
         "delete",
@@ -270,8 +278,23 @@ def test_approve_needs_to_know_who_approves(gitops, cluster, folder):
         assert "--as" in refused.stderr
     assert cluster.files("__cluster/approvals") == []
     subprocess.run(["git", "config", "--global", "gitops.actor", "kim"], env=gitops.environ, check=True)
-    assert gitops.json("approve", "graph.knowledge", "--config", folder)["approved_by"] == "kim"
-    assert gitops.json("--as", "sam", "approve", "graph.knowledge", "--config", folder)["approved_by"] == "sam"
+    named = ("approve", "graph.knowledge", "--config", folder, *gitops.seen("--config", folder))
+    assert gitops.json(*named)["approved_by"] == "kim"
+    assert gitops.json("--as", "sam", *named)["approved_by"] == "sam"
+
+
+def test_approve_without_a_terminal_signs_only_what_is_named(gitops, cluster, folder):
+    cluster.converge()
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+    shown = gitops("--as", "sam", "approve", "graph.knowledge", "--config", folder, code=2)
+    assert first(shown) == "cluster approve: delete graph.knowledge"
+    assert "approval_not_confirmed" in shown
+    assert f"gitops approve graph.knowledge --config {folder} --plan {gitops.seen('--config', folder)[1]}" in shown
+    refused = gitops.json("--as", "sam", "approve", "graph.knowledge", "--config", folder, "--plan", "0" * 64, code=1)
+    assert codes(refused) == ["approval_plan_changed"]
+    assert refused["changes"][0]["resource"] == "graph.knowledge"
+    assert cluster.files("__cluster/approvals") == []
 
 
 def test_a_held_lock_and_the_way_out(gitops, cluster, folder):

@@ -56,7 +56,7 @@ def _id(text: str) -> str:
 
 def _acted(loop: Loop) -> str:
     """Carol acts alone; the push makes the server apply."""
-    told = loop.gitops("carol", "approve", "graph.legacy", "--break-glass", "--reason", "it leaks").text
+    told = loop.confirmed("carol", "approve", "graph.legacy", "--break-glass", "--reason", "it leaks").text
     assert not loop.graph("legacy").exists()
     return _id(told)
 
@@ -69,9 +69,9 @@ def test_an_emergency_from_the_command_to_the_audit(held: Loop) -> None:
     held.move(MAIN, held.commit("alice", WORDS))
     assert "debt_open" in held.status(held.tip(), "apply")
 
-    refused = held.gitops("carol", "countersign", identity, check=False)
+    refused = held.confirmed("carol", "countersign", identity)
     assert (refused.code, "decision_refused" in refused.text) == (1, True)
-    told = json.loads(held.gitops("bob", "countersign", identity, "--reason", "seen", "--json").text)
+    told = json.loads(held.confirmed("bob", "countersign", identity, "--reason", "seen", "--json").text)
     assert (told["ok"], told["operation"], told["decided_by"]) == (True, "countersign", email("bob"))
 
     assert held.status(held.tip(), "apply").startswith("success")
@@ -85,10 +85,10 @@ def test_an_emergency_from_the_command_to_the_audit(held: Loop) -> None:
 
 def test_git_and_openssh_say_the_same_of_what_people_sign(held: Loop, tmp_path: Path) -> None:
     """Approval, revocation and countersignature verify without this program, and a message by hand cannot pass for one."""
-    signed = [held.tip(APPROVALS + _id(held.gitops("bob", "approve", "graph.legacy").text))]
-    held.gitops("bob", "revoke", held.approvals()[0].removeprefix(APPROVALS))
+    signed = [held.tip(APPROVALS + _id(held.confirmed("bob", "approve", "graph.legacy").text))]
+    held.confirmed("bob", "revoke", held.approvals()[0].removeprefix(APPROVALS))
     signed += list(held.store.refs(REVOCATIONS.rstrip("/")).values())
-    held.gitops("bob", "countersign", _acted(held))
+    held.confirmed("bob", "countersign", _acted(held))
     signed += list(held.store.refs(COUNTERSIGNATURES.rstrip("/")).values())
     assert len(signed) == 3
     allowed = tmp_path / "allowed"
@@ -103,7 +103,7 @@ def test_git_and_openssh_say_the_same_of_what_people_sign(held: Loop, tmp_path: 
 
 
 def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
-    asked = held.gitops("bob", "approve", "graph.legacy", "--break-glass", "--reason", "hurry", check=False)
+    asked = held.confirmed("bob", "approve", "graph.legacy", "--break-glass", "--reason", "hurry")
     assert (asked.code, "approval_signer_not_allowed" in asked.text) == (1, True)
     assert held.graph("legacy").exists()
     assert held.approvals() == ()
@@ -111,7 +111,7 @@ def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
 
 @pytest.mark.parametrize("words", [["--break-glass"], ["--reason", "hurry"]])
 def test_acting_alone_takes_a_reason_and_a_reason_takes_that(held: Loop, words: list[str]) -> None:
-    asked = held.gitops("carol", "approve", "graph.legacy", *words, check=False)
+    asked = held.confirmed("carol", "approve", "graph.legacy", *words)
     assert (asked.code, "usage_error" in asked.text) == (1, True)
 
 
@@ -119,24 +119,24 @@ def test_a_ledger_folder_knows_no_emergencies(held: Loop, tmp_path: Path) -> Non
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "cluster.yaml").write_text("version: 1\n")
-    asked = held.gitops(
-        "carol", "approve", "graph.legacy", "--break-glass", "--reason", "x", "--config", str(folder), check=False
+    asked = held.confirmed(
+        "carol", "approve", "graph.legacy", "--break-glass", "--reason", "x", "--config", str(folder)
     )
     assert (asked.code, "usage_error" in asked.text) == (1, True)
 
 
 def test_an_approval_is_taken_back_before_it_is_used(held: Loop) -> None:
-    first = _id(held.gitops("bob", "approve", "graph.legacy").text)
-    told = held.gitops("bob", "revoke", first, "--reason", "not yet").text
+    first = _id(held.confirmed("bob", "approve", "graph.legacy").text)
+    told = held.confirmed("bob", "revoke", first, "--reason", "not yet").text
     assert f"approval {first} of graph.legacy revoked by {email('bob')}" in told
-    held.gitops("carol", "approve", "graph.legacy")
+    held.confirmed("carol", "approve", "graph.legacy")
     assert held.graph("legacy").exists()
-    _id(held.gitops("bob", "approve", "graph.legacy").text)
+    _id(held.confirmed("bob", "approve", "graph.legacy").text)
     assert not held.graph("legacy").exists()
-    used = held.gitops("bob", "revoke", first, check=False)
+    used = held.confirmed("bob", "revoke", first)
     assert "revoked by" in used.text
     spent = held.approvals()[-1].removeprefix(APPROVALS)
-    late = held.gitops("bob", "revoke", spent, check=False)
+    late = held.confirmed("bob", "revoke", spent)
     assert (late.code, "approval_spent" in late.text) == (1, True)
     held.program("bob", "git", "fetch", "-q", "origin")
     assert held.gitops("bob", "audit").code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from gitops.forge.merge import MergeMethod
 from gitops.forge.port import RequestState
 from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import parse_trailers
-from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes, email
+from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes, email, printed_command
 
 pytestmark = pytest.mark.e2e
 
@@ -24,9 +25,10 @@ def _life(loop: Loop, method: str) -> None:
     assert "request 1: opened for retire" in pushed.text
     assert "needs approval: graph.legacy" in pushed.text
     assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
-    assert "gitops approve graph.legacy --request 1 --cluster brain" in loop.comment(1)
+    assert "gitops approve graph.legacy --request 1 --cluster brain --plan " in loop.comment(1)
 
-    given = loop.gitops("bob", "approve", "graph.legacy", "--request", "1", "--json")
+    command = shlex.split(printed_command(loop.comment(1)))[1:]
+    given = loop.gitops("bob", *command, "--json")
     commit = json.loads(given.text[given.text.index("{") :])["commit"]
     (ref,) = loop.approvals()
     assert loop.tip(ref) == commit

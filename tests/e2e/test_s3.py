@@ -116,7 +116,7 @@ def test_a_life_in_a_bucket(gitops: Command, s3: S3Place) -> None:
     cluster.graphs, cluster.policies = {}, {}
     cluster.save()
     assert gitops("apply")["converged"] is False
-    approved = gitops("approve", "graph.knowledge", "--as", "sam")
+    approved = gitops("approve", "graph.knowledge", "--as", "sam", "--plan", gitops("plan")["plan_digest"])
     assert f"__cluster/approvals/{approved['approval_id']}.json" in held(s3)
     assert gitops("apply")["converged"]
     assert not [key for key in held(s3) if key.startswith("graphs/")], "an approved delete empties the prefix"

@@ -11,6 +11,8 @@ want to prove by processes it does inside this one: `handle` is what post-receiv
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
+from gitops.cli.shared import USAGE
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs.local import LocalForge
@@ -231,6 +234,14 @@ class Loop:
         """Run this program as somebody, in their clone."""
         return self.program(who, *PROGRAM, *arguments, at=at, check=check)
 
+    def confirmed(self, who: str, *arguments: str) -> Done:
+        """Run a command that signs as somebody without a terminal: it shows what it is about, and the command that signs that."""
+        asked = self.gitops(who, *arguments, check=False)
+        if asked.code != USAGE:
+            return asked
+        command = shlex.split(printed_command(asked.text))[1:]
+        return self.gitops(who, *command, *(["--json"] if "--json" in arguments else []), check=False)
+
     def url(self, who: str) -> str:
         """What a person has as `origin`."""
         if self.host is not None:
@@ -397,6 +408,12 @@ class Loop:
         sign = own if statement.version == STATEMENT_VERSION else None
         message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return self.commit("mallory", files, statement.ledger_head, message=message, key=key, away=away)
+
+
+def printed_command(text: str) -> str:
+    """The one command that a text offers on how to sign what it shows."""
+    (command,) = set(re.findall(r"gitops (?:approve|revoke|countersign) .*--(?:plan|commit) [0-9a-f]+", text))
+    return str(command)
 
 
 def codes(lines: Sequence[str]) -> set[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, flag, up_to
 
-_CLUSTER, _TEXTS = "gitops.cli.cluster", "gitops.cli.texts"
-_READ, _WRITE, _UNLOCK, _DECIDE = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock", "decide"))
+_CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
+_READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
+_COMMIT = Argument("--commit", "COMMIT", "the commit of the approval that you have seen; needed without a terminal")
+_YES = flag("--yes", "do not ask on a terminal, because the command names what you have seen")
 
 SETUP_COMMANDS = (
     Command(
@@ -91,10 +93,12 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "approve",
-        "approve one irreversible change",
-        f"{_CLUSTER}:approve",
+        "show one irreversible change, and approve it",
+        f"{_APPROVING}:approve",
         CONFIG,
         Argument("resource", "RESOURCE", "address of the resource, such as graph.legacy"),
+        Argument("--plan", "DIGEST", "the plan that you have seen, by its whole digest; needed without a terminal"),
+        _YES,
         flag("--break-glass", "approve alone in an emergency; needs --reason"),
         Argument("--reason", "TEXT", "why no second person could approve, in one line"),
         PROJECT,
@@ -119,22 +123,24 @@ CLUSTER_COMMANDS = (
     Command(
         "revoke",
         "revoke an approval that is not consumed yet",
-        "gitops.approving.decide:revoke",
+        f"{_APPROVING}:revoke",
         _APPROVAL_ID,
+        _COMMIT,
+        _YES,
         Argument("--reason", "TEXT", "why, in one line", default="no reason given"),
         CONFIG,
         PROJECT,
-        inputs=_DECIDE,
     ),
     Command(
         "countersign",
         "countersign an approval that one person gave alone in an emergency",
-        "gitops.approving.decide:countersign",
+        f"{_APPROVING}:countersign",
         _APPROVAL_ID,
+        _COMMIT,
+        _YES,
         Argument("--reason", "TEXT", "why, in one line", default="agreed"),
         CONFIG,
         PROJECT,
-        inputs=_DECIDE,
     ),
     Command(
         "fmt",

@@ -40,9 +40,11 @@ MISSING = ApprovalState(
     resource="graph.legacy",
     satisfied=False,
     by=("alice@example.com",),
-    code="approval_self",
-    detail="alice@example.com wrote commit 1a2b3c4d of this change",
-    command="gitops approve graph.legacy --request 7",
+    refused=(
+        ("approval_self", "alice@example.com wrote commit 1a2b3c4d of this change"),
+        ("approval_stale", "the cluster folder changed: `a.gq`"),
+    ),
+    command=f"gitops approve graph.legacy --request 7 --plan {PLAN.digest}",
 )
 GIVEN = ApprovalState(resource="graph.legacy", satisfied=True, by=("bob@example.com",))
 GRAPH = ExecutionGraph(
@@ -161,6 +163,7 @@ def _plans() -> dict[str, str]:
         "plan_everything": plan_comment(full),
         "plan_summary": plan_summary(full),
         "plan_touched": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_touched"))),
+        "plan_rules": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_rules"))),
         "plan_approved": plan_comment(
             PlanComment(subject=SUBJECT, outcome=given, approvals=(GIVEN,), explained=("graph.legacy",))
         ),
@@ -177,6 +180,9 @@ def comments() -> dict[str, str]:
     told = {
         **_plans(),
         "apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(GIVEN,))),
+        "apply_waits": apply_comment(
+            ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(replace(MISSING, may=("bob",)),))
+        ),
         "apply_failed": apply_comment(ApplyComment(subject=SUBJECT, outcome=failed)),
         "apply_everything": apply_comment(
             ApplyComment(

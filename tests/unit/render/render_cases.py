@@ -28,7 +28,10 @@ from gitops.model.ledger import (
 )
 from gitops.model.outcome import (
     ApplyOutcome,
+    ApprovalSubject,
     ApproveOutcome,
+    DecisionOutcome,
+    DecisionSubject,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -52,6 +55,7 @@ from gitops.model.plan import (
     SchemaImpact,
 )
 from gitops.model.resource import Dependency, Resource
+from gitops.model.trust import RuleChange
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 
@@ -181,6 +185,31 @@ PLAN = Plan(
     approvals_required=(GATE,),
     graph=ExecutionGraph(),
 )
+RULES_PLAN = Plan(
+    config_digest=digest("a"),
+    digest=digest("e"),
+    changes=(Change(Address("trust.knowledge"), Action.UPDATE, digest("1"), digest("2"), Disposition.BLOCKED),),
+    impact=(),
+    approvals_required=(
+        ApprovalRequirement(
+            Address("trust.knowledge"), "It changes who may approve.", digest("d"), needed=2, may=("ada", "ben")
+        ),
+    ),
+    graph=ExecutionGraph(),
+    rule_changes=(
+        RuleChange(Address("trust.knowledge"), "approver", None, "@all`[x](http://evil)\u202e|", widens=True),
+        RuleChange(Address("trust.knowledge"), "people needed", "2", "1", widens=True),
+        RuleChange(Address("trust.knowledge"), "account github:1 is", "ada", None, widens=True),
+        RuleChange(Address("trust.knowledge"), "revoked key", None, "SHA256:abc", widens=False),
+    ),
+)
+RULES = ApprovalSubject(
+    address=Address("trust.knowledge"),
+    plan=RULES_PLAN,
+    target=ClusterTarget("repo-1", "knowledge", "production", "refs/heads/main", "clusters/knowledge"),
+    head=HEAD,
+    tree=BASE,
+)
 RENAMED = {
     "kind": "rename_property",
     "type_kind": "node",
@@ -282,6 +311,9 @@ VERBS: dict[str, VerbOutcome] = {
         diagnostics=PENDING,
     ),
     "plan_touched": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=TOUCHED),
+    "plan_rules": PlanOutcome(
+        config_dir=".", observations=SEEN, config_digest=digest("b"), plan=RULES_PLAN, selected=("--request", "7")
+    ),
     "plan_no_changes": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=NO_CHANGE),
     "plan_not_ok": PlanOutcome(config_dir=".", observations=HELD, diagnostics=LOCKED),
     "apply_ok": ApplyOutcome(
@@ -312,6 +344,23 @@ VERBS: dict[str, VerbOutcome] = {
     ),
     "approve_ok": ApproveOutcome(config_dir=".", approval=APPROVAL),
     "approve_branch_ok": ApproveOutcome(config_dir=".", approval=APPROVAL, commit=HEAD),
+    "approve_asked": ApproveOutcome(
+        config_dir=".", about=RULES, diagnostics=problems(("approval_not_confirmed", RULES.address, "run it", None))
+    ),
+    "approve_moved": ApproveOutcome(
+        config_dir=".",
+        about=ApprovalSubject(address=Address("graph.legacy"), plan=PLAN),
+        diagnostics=problems(("approval_plan_changed", "graph.legacy", "the plan is another one now", None)),
+    ),
+    "revoke_asked": DecisionOutcome(
+        config_dir=".",
+        operation="revoke",
+        approval_id=ULID,
+        about=DecisionSubject(
+            resource=Address("graph.legacy"), principal="ada@example.org", commit=HEAD, reason="a\x1b[2Kb"
+        ),
+        diagnostics=problems(("approval_not_confirmed", ULID, "run it", None)),
+    ),
     "approve_not_ok": ApproveOutcome(
         config_dir=".", diagnostics=problems(("approval_not_required", "query.a.b", "nothing to approve", None))
     ),
@@ -404,6 +453,16 @@ RECORDS = (
         commit="7c" * 20,
         entry=APPLIED_ENTRY,
         approvals=(UsedApproval(USE, "good"),),
+    ),
+    LogRecord(
+        commit="7f" * 20,
+        entry=replace(
+            APPLIED_ENTRY,
+            number=7,
+            changes=(EntryChange(Address("trust.knowledge"), "update", digest("1"), digest("2"), "applied"),),
+            approvals=(),
+        ),
+        rules=RULES_PLAN.rule_changes,
     ),
     LogRecord(commit="6d" * 20, entry=ANNOUNCED_ENTRY, approvals=(UsedApproval(USE, "approval_self"),)),
     LogRecord(

@@ -106,7 +106,7 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
     for text in (body, summary):
         assert "**Plan for `production/knowledge`: 28008 changes, 1 approval missing" in text
         assert f"plan `{PLAN.digest}`" in text
-        assert "```sh\ngitops approve graph.legacy --request 7\n```" in text
+        assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
         assert "| **delete** | `graph.legacy` |" in text
         assert "### Migrations" in text
         assert text.count("```") % 2 == 0
@@ -130,13 +130,13 @@ def test_a_template_of_the_repository_may_lay_out_a_large_plan():
 
 def test_the_check_of_an_approval_is_told_as_far_as_it_came():
     assert {c["state"] for c in verification_steps(replace(MISSING, satisfied=True))} == {"passed"}
-    assert [c["state"] for c in verification_steps(replace(MISSING, code="approval_spent"))][4:] == [
+    assert [c["state"] for c in verification_steps(replace(MISSING, refused=(("approval_spent", ""),)))][4:] == [
         "passed",
         "refused",
         "not reached",
     ]
-    assert verification_steps(replace(MISSING, code="approval_quorum")) == ()
-    assert verification_steps(replace(MISSING, code=None)) == ()
+    assert verification_steps(replace(MISSING, refused=(("approval_quorum", ""),))) == ()
+    assert verification_steps(replace(MISSING, refused=())) == ()
 
 
 def test_the_report_of_drift_is_found_again():

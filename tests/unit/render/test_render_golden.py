@@ -16,14 +16,16 @@ FILES = files()
 
 FIELDS = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
-    "plan": "ok config_dir desired_revision resource_digests dependencies state_observations changes blast_radius"
-    " approvals_required diagnostics",
+    "plan": "ok config_dir desired_revision plan_digest? resource_digests dependencies state_observations changes rule_changes?"
+    " blast_radius approvals_required diagnostics",
     "apply": "ok config_dir actor? desired_revision state_observations changes applied_count deferred_count converged"
     " state_written resource_statuses diagnostics",
-    "approve": "ok config_dir approval_id? resource? operation? approved_by? commit? diagnostics",
+    "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
+    " operation? approved_by? commit? diagnostics",
     "status": "ok config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
+    "revoke": "ok operation approval_id resource? approval_commit? approved_by? approval_reason? decided_by? commit? diagnostics",
     "ready": "ok config_dir state_observations graphs cluster_policy? diagnostics",
     "unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
