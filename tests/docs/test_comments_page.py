@@ -57,7 +57,7 @@ def test_the_template_of_the_page_is_used_as_it_is():
     body = plan_comment(comment)
     assert "template_invalid" not in body
     assert "\n## `production/knowledge`: 8 changes, 1 approval missing" in body
-    assert "```sh\ngitops approve graph.legacy --request 7\n```" in body
+    assert f"```sh\n{MISSING.command}\n```" in body
     assert "| **delete** | `graph.legacy` |" in body
     assert "<summary>Warnings</summary>\n\n- `cluster_recovery_pending`: an apply was interrupted" in body
 

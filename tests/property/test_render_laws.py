@@ -34,6 +34,7 @@ from gitops.model.plan import (
     NodeResult,
     Plan,
 )
+from gitops.model.trust import RuleChange
 from gitops.render import json as render_json
 from gitops.render import text as render_text
 from gitops.render.comment import apply_comment, drift_body, plan_comment, plan_document, plan_summary, refusal_comment
@@ -152,6 +153,9 @@ PLANS = st.builds(
     impact=several(st.builds(Impact, HOSTILE.map(Address), several(HOSTILE.map(Address), 30))),
     approvals_required=several(st.builds(ApprovalRequirement, HOSTILE, HOSTILE, HOSTILE)),
     graph=GRAPHS,
+    rule_changes=several(
+        st.builds(RuleChange, HOSTILE.map(Address), HOSTILE, st.none() | HOSTILE, st.none() | HOSTILE, st.booleans()), 2
+    ),
 )
 PLAN_OUTCOMES = st.builds(
     PlanOutcome, config_dir=HOSTILE, observations=SEEN, plan=st.none() | PLANS, diagnostics=PROBLEMS
@@ -195,9 +199,9 @@ APPROVALS = several(
         resource=HOSTILE,
         satisfied=st.booleans(),
         by=several(HOSTILE, 2),
-        code=st.none() | HOSTILE,
-        detail=HOSTILE,
+        refused=several(st.tuples(HOSTILE, HOSTILE), 2),
         command=HOSTILE,
+        may=several(HOSTILE, 2),
     )
 )
 LAYOUT = st.sampled_from(
