@@ -210,4 +210,4 @@ def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]
         yield good("hooks.installed", ", ".join(facts.hooks))
     if facts.stale:
         detail = f"of another release or another installation: {', '.join(facts.stale)}"
-        yield warning("hooks.current", detail, fix)
+        yield warning("hooks.current", f"{detail}; those of the first release execute files of the checkout", fix)

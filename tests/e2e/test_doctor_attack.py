@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,13 +23,14 @@ from gitops.bot.project import Project
 from gitops.cli.main import main
 from gitops.cluster import gate
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack import copy, run
+from gitops.doctor.attack import copy, execution, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
 from gitops.forge.refs.document_forge import DocumentForge
+from gitops.git import command as git_command
 from gitops.git import remote
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
@@ -243,6 +245,16 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         _patched(remote, "_locate", _with_password),
         {"secret-in-address", "spoofed-status"},
         {"secret-in-address"},
+    ),
+    "a Python that imports from its folder": (
+        _patched(execution, "own_command", lambda: (sys.executable, "-m", "gitops")),
+        {"hostile-checkout", "secrets-of-a-job"},
+        {"hostile-checkout"},
+    ),
+    "programs that see every variable": (
+        _patched(git_command, "child_environment", lambda inherited, **_: dict(inherited)),
+        {"hostile-checkout", "secrets-of-a-job"},
+        {"secrets-of-a-job"},
     ),
 }
 

@@ -21,6 +21,7 @@ from gitops.doctor.attack.copy import (
     ClusterCopy,
     build_states,
 )
+from gitops.doctor.attack.execution import EXECUTION_ATTACKS
 from gitops.doctor.attack.history import HISTORY_ATTACKS
 from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
@@ -29,7 +30,7 @@ from gitops.git.remote import SelfRemote
 from gitops.wiring.project import LocalProject, has_server_hook
 from gitops.wiring.system import own_command
 
-ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS)
+ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS, *EXECUTION_ATTACKS)
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
 )
