@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gitops.apply.adopt import require_fresh
 from gitops.apply.entries import announced_debts, make_entry
 from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
@@ -43,7 +44,7 @@ def import_cluster(workspace: Workspace) -> RefreshOutcome:
 def _record_observations(current: Session, operation: str) -> RefreshOutcome:
     digests: Mapping[Address, str] = current.loaded.digests()
     state: LedgerState | None = None
-    if current.ready:
+    if current.ready and (operation != "import" or _is_fresh(current)):
         _observe_and_write(current, operation)
         state = current.view.state
         digests = {} if state is None else state.digests()
@@ -55,6 +56,16 @@ def _record_observations(current: Session, operation: str) -> RefreshOutcome:
         state=state,
         diagnostics=tuple(current.problems),
     )
+
+
+def _is_fresh(current: Session) -> bool:
+    """Whether an import forgets nothing; else the problem is reported."""
+    try:
+        require_fresh(current)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
 
 
 def _observe_and_write(current: Session, operation: str) -> None:

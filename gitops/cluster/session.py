@@ -108,7 +108,7 @@ def in_session(
     try:
         if current.stores is not None:
             lock = exclusive or not current.stores.ledger.snapshot_reads
-            current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need)
+            current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need, writes=lock)
             current.ready = current.ready and (not lock or _record_revocations(current))
         outcome = body(current)
     except BaseException:
@@ -150,10 +150,12 @@ def _take_lock(current: Session, operation: str) -> bool:
     return True
 
 
-def _read_ledger(current: Session, need: StateNeed) -> bool:
+def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     ledger = current.opened.ledger
     try:
         view = ledger.view()
+        if writes and need is not StateNeed.ABSENT:
+            ledger.check_anchor(view)
     except GitopsError as error:
         current.problems.add_error(error)
         return False

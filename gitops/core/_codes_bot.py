@@ -137,6 +137,12 @@ envelope_invalid | E | an envelope is not valid | ask its issuer for a new one
   it is not a DSSE envelope of a statement, has no trusted signature, or contradicts the ledger
 pin_invalid | E | the pin of an earlier audit cannot be used | audit from the first entry, and keep the new pin
   the file was edited, or is the pin of another cluster or release
+ledger_anchor_mismatch | E | the branch lacks what the graphs belong to | restore the branch from any clone
+  the ledger branch was deleted, rewound or replaced, or the storage is that of another cluster
+ledger_anchor_invalid | E | the anchor beside the graphs cannot be read | restore __cluster/anchor.json from a backup
+  the file was edited, or was written by a later release
+ledger_adopt_required | E | an earlier ledger of this cluster existed | restore its branch, or gitops import --adopt
+  graphs, their anchor or signed documents of the cluster exist, so an import would forget what the earlier ledger recorded
 ledger_missing | E | the ledger branch does not exist | import the cluster first
   the cluster was never imported, or the ledger branch was not fetched
 ledger_not_writable | E | the ledger cannot be written by this bot | allow the bot to push the ledger branch

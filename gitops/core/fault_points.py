@@ -59,6 +59,8 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.branch.after_note": "a verified head is noted as seen",
         "ledger.branch.before_follow": "the branch of this clone is behind the remote's",
         "ledger.branch.after_follow": "the branch of this clone is where the remote's is",
+        "ledger.anchor.before_write": "an entry is published, the anchor beside the graphs names the one before",
+        "ledger.anchor.after_write": "the anchor beside the graphs names the newest entry",
         # The queue of a server.
         "server.queue.before_accept": "a delivery is believed and read, nothing of it is durable",
         "server.queue.after_accept": "the event is in the queue, the forge has no answer yet",

@@ -12,6 +12,7 @@ Rules of this module:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, VerifiedEntry, read_verified_entry, trust_files
+from gitops.ledger.anchor import StorageAnchor, check_anchor
+from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, VerifiedEntry, first_entry, read_verified_entry, trust_files
 from gitops.ledger.documents import write_entry, write_intent, write_state
 from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
@@ -62,7 +64,7 @@ from gitops.ledger.writings import (
 )
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.ledger import Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.model.ledger import EntryKind, FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["BranchLedger", "BranchSettings"]
 
@@ -182,6 +184,19 @@ class BranchLedger:
     def break_lock(self, lock_id: str) -> None:
         """Delete the lock ref with exactly this id."""
         self._lock.break_lock(lock_id)
+
+    def check_anchor(self, view: LedgerView) -> None:
+        """Compare the ledger with the anchor beside the graphs, where this machine has their storage."""
+        if self._place.anchor_file is not None:
+            check_anchor(self._store, self._place.anchor_file, view, self._place.cluster)
+
+    def former(self) -> FormerLedger | None:
+        """The anchor beside the graphs, else the newest entry that this clone or a signed document of the cluster knows."""
+        file = self._place.anchor_file
+        anchor = None if file is None else file.read()
+        if anchor is not None and file is not None:
+            return FormerLedger(anchor.genesis, anchor.head, f"{file.place}, entry {anchor.number}")
+        return self._heads.former()
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
         """Push one entry with all intents of an operation and the approvals that they use, before its first side effect."""
@@ -323,9 +338,26 @@ class BranchLedger:
             raise GitopsError(Code.LEDGER_NOT_WRITABLE, error.detail, path=self._ref) from error
         with self._guard:
             self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
-        self._heads.remember(seen, found.commit.id)
+        if found.entry.former is None:
+            self._heads.remember(seen, found.commit.id)
+        else:
+            self._heads.accept(found.commit.id)
+        self._write_anchor(found)
         self._last = self._view_at(found)
         return self._last
+
+    def _write_anchor(self, found: VerifiedEntry) -> None:
+        """Write the anchor of a published entry beside the graphs, where this machine has their storage."""
+        file, entry = self._place.anchor_file, found.entry
+        if file is None or entry.former is not None:
+            return
+        # The entry is published: a storage that fails now leaves an anchor that is behind. The next writer reads it first.
+        with contextlib.suppress(RemoteError), around(self._faults, "ledger.anchor", "write"):
+            known = file.read() if entry.number > 1 and entry.kind is not EntryKind.ADOPT else None
+            genesis = first_entry(self._store, found.commit.id).commit.id if known is None else known.genesis
+            target = entry.target
+            digest = found.after.digest
+            file.write(StorageAnchor(target.cluster, target.repository, genesis, found.commit.id, entry.number, digest))
 
     def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> VerifiedEntry:
         """Write the commit of an entry, and verify it before it is pushed."""

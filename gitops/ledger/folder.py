@@ -40,7 +40,7 @@ from gitops.ledger.readings import (
 )
 from gitops.model.address import Address, graph_address
 from gitops.model.approval import Approval
-from gitops.model.ledger import Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 from gitops.storage.port import ObjectStore
 
 __all__ = ["FolderLedger"]
@@ -153,6 +153,12 @@ class FolderLedger:
                 self._store.delete(layout.LOCK)
         except RemoteError as error:
             raise error.during(Code.STATE_UNLOCK_ERROR, layout.LOCK) from error
+
+    def check_anchor(self, view: LedgerView) -> None:
+        """Nothing to compare: the ledger itself is beside the graphs."""
+
+    def former(self) -> FormerLedger | None:
+        """None: nothing is left of a ledger but the ledger."""
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
         """Announces nothing: each intent becomes durable in `arm`."""

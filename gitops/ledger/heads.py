@@ -22,9 +22,19 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
-from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, first_entry, is_continuation, ledger_ref, verify_chain
+from gitops.ledger.anchor import AnchorFile, restore_commands
+from gitops.ledger.chain import (
+    BRANCHES,
+    SIGNED,
+    VerifiedEntry,
+    first_entry,
+    is_continuation,
+    ledger_ref,
+    read_verified_entry,
+    verify_chain,
+)
 from gitops.ledger.witnesses import LedgerEntries, WitnessedLedger, named_entry, verify_witness
-from gitops.model.ledger import UnreadableDocument
+from gitops.model.ledger import FormerLedger, UnreadableDocument
 
 __all__ = ["BranchSettings", "Heads", "KnownHeads"]
 
@@ -37,6 +47,8 @@ class BranchSettings:
     that worked; `lock_proven` says that this account may delete the first. Every writer looks at both, so all must name the same
     two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
     the last head seen in a file beside the refs.
+    `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a ledger
+    although an earlier one was seen.
     """
 
     cluster: str
@@ -49,6 +61,8 @@ class BranchSettings:
     anchor: Callable[[VerifiedEntry], None] = field(default=lambda _: None)
     read_note: Callable[[], str | None] = lambda: None
     write_note: Callable[[str], None] = field(default=lambda _: None)
+    anchor_file: AnchorFile | None = None
+    adopting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,7 @@ class Heads:
         self._remote = remote
         self._settings = settings
         self._faults = faults
+        self.cluster = settings.cluster
         self.ref = ledger_ref(settings.cluster)
         self.seen_ref = f"refs/gitops/seen/{settings.cluster}"
 
@@ -91,8 +106,10 @@ class Heads:
         listed = self._remote.refs(self.ref if known.pin else BRANCHES)
         head = listed.get(self.ref)
         if head is None:
-            if (known.pin or known.branch) is not None:
-                detail = "the ledger branch was seen here before and is gone"
+            if self._settings.adopting:
+                return None
+            if (seen := known.pin or known.branch) is not None:
+                detail = f"the ledger branch was seen here before and is gone; {restore_commands(self.cluster, seen)}"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
             self._check_witnesses(None, listed)
             return None
@@ -144,6 +161,21 @@ class Heads:
             detail = "another writer changed the ledger during this command; nothing was written"
             raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self.ref)
         return found
+
+    def former(self) -> FormerLedger | None:
+        """What this clone or a signed document knows of a ledger whose branch is gone: its first and its newest known entry."""
+        known = self.known()
+        head, found = known.pin or known.branch, "an entry that was seen in this repository"
+        if head is None:
+            ledger = WitnessedLedger(self.cluster, None, (), self._settings.anchor)
+            named = {ref: named_entry(self._store, commit) for ref, commit in self.approvals().items()}
+            proven = {r: e for r, e in named.items() if e and verify_witness(self._store, e, ledger).contradicts}
+            numbers = {ref: read_verified_entry(self._store, entry).entry.number for ref, entry in proven.items()}
+            if not numbers:
+                return None
+            ref = max(numbers, key=lambda each: numbers[each])
+            head, found = proven[ref], f"an entry that {ref.removeprefix('refs/heads/')} names"
+        return FormerLedger(first_entry(self._store, head).commit.id, head, found)
 
     def approvals(self) -> Mapping[str, str]:
         """The branches of the remote with approvals and decisions about them, their commits fetched."""

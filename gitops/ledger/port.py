@@ -16,7 +16,15 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence
-from gitops.model.ledger import Intent, LedgerEntry, LedgerState, LockInfo, LockObservation, UnreadableDocument
+from gitops.model.ledger import (
+    FormerLedger,
+    Intent,
+    LedgerEntry,
+    LedgerState,
+    LockInfo,
+    LockObservation,
+    UnreadableDocument,
+)
 from gitops.model.trust import TrustRoot
 
 
@@ -167,6 +175,17 @@ class LedgerStore(LedgerReader, Protocol):
 
     def break_lock(self, lock_id: str) -> None:
         """Remove the lock with exactly this id. Raises GitopsError with the code of the force-unlock decision table."""
+        ...
+
+    def check_anchor(self, view: LedgerView) -> None:
+        """Refuse a branch ledger that lacks what the anchor beside the graphs names; called with the lock held.
+
+        Raises IntegrityError `ledger_anchor_mismatch`, `ledger_anchor_invalid`, RemoteError `storage_failed`.
+        """
+        ...
+
+    def former(self) -> FormerLedger | None:
+        """What is left of an earlier ledger of the cluster, where there is no branch; None for a folder. Raises as above."""
         ...
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:

@@ -42,10 +42,11 @@ from gitops.git.port import GitReader, GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
 from gitops.git.tracking_remote import TrackingRemote
+from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
-from gitops.wiring.stores import admitted_root, graph_engine, graph_uri
+from gitops.wiring.stores import admitted_root, graph_engine, graph_uri, open_store
 from gitops.wiring.system import RandomIds, SystemClock, share_files
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class LocalProject:
         self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
         self._settings: dict[str, str] | None = None
         share_files(self.setting("core.sharedRepository"))
+        self.adopting = False
         self._login = str if login is None else login(self.setting)
         self.remote: GitRemote = self._remote(remote, offline=offline)
         self._faults = faults or NoFaults()
@@ -213,9 +215,11 @@ class LocalProject:
             on_report=on_report,
         )
 
-    def ledger(self, rule: ClusterRule) -> BranchLedger:
-        """The branch ledger of a cluster; reading it needs no identity."""
-        return BranchLedger(self.repository, self.remote, self._place(rule), SystemClock(), self._faults)
+    def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
+        """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""
+        anchor = None if root is None else AnchorFile(lambda: open_store(root))
+        place = replace(self._place(rule), anchor_file=anchor, adopting=self.adopting)
+        return BranchLedger(self.repository, self.remote, place, SystemClock(), self._faults)
 
     def heads(self, rule: ClusterRule) -> Heads:
         """The heads of a cluster's ledger that this clone knows."""
@@ -362,7 +366,7 @@ class LocalProject:
                 raise problem
             return graph_uri(base, graph)
 
-        return Stores(self.ledger(rule), graph_engine(self._faults), uri, problem if base is None else None)
+        return Stores(self.ledger(rule, base), graph_engine(self._faults), uri, problem if base is None else None)
 
 
 def has_server_hook(git_dir: str) -> bool:

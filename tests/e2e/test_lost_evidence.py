@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from gitops.apply.apply import apply
+from gitops.apply.refresh import import_cluster, refresh
+from gitops.git.port import RefUpdate
+from gitops.ledger.anchor import ANCHOR_KEY, StorageAnchor, read_anchor, write_anchor
 from gitops.ledger.chain import REVOCATIONS
+from gitops.model.outcome import VerbOutcome
+from gitops.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
@@ -43,3 +50,149 @@ def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undo
     waiting.program("carol", "git", "fetch", "-q", "origin")
     audit = waiting.gitops("carol", "audit")
     assert (audit.code, f"{identity} stays revoked" in audit.text) == (0, True)
+
+
+# -- the ledger itself -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def applied(bare: Loop, tmp_path: Path) -> Loop:
+    """The usual cluster, applied."""
+    return bare.copied(tmp_path / "applied")
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed."""
+    return Loop.build(tmp_path_factory.mktemp("anchored"))
+
+
+def fresh(loop: Loop, name: str = "fresh") -> LocalProject:
+    """A clone of the bot that never saw the ledger, on the machine with the graphs."""
+    place = loop.home("bot") / name
+    loop.program("bot", "git", "clone", "-q", str(loop.server), str(place), at=loop.home("bot"))
+    loop.program("bot", "git", "-C", str(place), "config", "gitops.root", str(loop.folder / "data"))
+    return LocalProject(str(place), environ=loop.environment("bot"))
+
+
+def codes(outcome: VerbOutcome) -> list[str]:
+    """The codes of its errors."""
+    return [d.code for d in outcome.diagnostics if d.severity == "error"]
+
+
+def anchor_path(loop: Loop) -> Path:
+    """Where the anchor is."""
+    return loop.folder / "data" / "brain" / ANCHOR_KEY
+
+
+def anchor(loop: Loop) -> StorageAnchor:
+    """What it says."""
+    return read_anchor(anchor_path(loop).read_bytes())
+
+
+def test_the_anchor_names_the_ledger_beside_the_graphs(applied: Loop) -> None:
+    found = anchor(applied)
+    chain = [c.id for c in applied.store.commits_between(None, applied.tip(LEDGER), first_parent=True)]
+    assert (found.cluster, found.repository) == ("brain", "loop")
+    assert (found.genesis, found.head, found.number) == (chain[-1], chain[0], len(chain))
+    local = fresh(applied)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    assert (anchor(applied).genesis, anchor(applied).number) == (chain[-1], len(chain) + 1)
+
+
+def test_a_fresh_clone_does_not_import_over_a_ledger_that_was_deleted(applied: Loop) -> None:
+    head = applied.tip(LEDGER)
+    applied.clone("alice")
+    applied.drop(LEDGER)
+    local = fresh(applied)
+    before = anchor(applied)
+    outcome = import_cluster(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    (problem,) = [d for d in outcome.diagnostics if d.severity == "error"]
+    assert f"git push origin {head}:{LEDGER}" in problem.message
+    assert applied.store.resolve(LEDGER) is None
+    assert anchor(applied) == before
+    assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_mismatch"]
+
+    # The printed command restores it, from any clone that has the commit.
+    applied.program("alice", "git", "push", "-q", "origin", f"{head}:{LEDGER}", at=applied.clone("alice"))
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_the_bot_does_not_import_over_it_either(applied: Loop) -> None:
+    """Also where it forgot what it saw: in a job, or after the pins went with the branch."""
+    applied.drop(LEDGER)
+    applied.drop("refs/gitops/seen/brain")
+    (applied.server / "gitops" / "seen" / "brain").unlink()
+    lines = applied.move(MAIN, applied.commit("alice", {"cluster/README.md": b"Later.\n"}, key="alice"))
+    assert any(
+        "import of brain refused: there is no ledger branch, but there was a ledger" in line for line in lines
+    ), lines
+    assert applied.store.resolve(LEDGER) is None
+
+
+def test_graphs_alone_refuse_an_import(applied: Loop) -> None:
+    """Graphs of the first release have no anchor; neither have those of a storage that somebody tidied."""
+    applied.drop(LEDGER)
+    anchor_path(applied).unlink()
+    local = fresh(applied)
+    outcome = import_cluster(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    assert "graphs without a ledger: legacy, notes" in outcome.diagnostics[-1].message
+
+
+def test_an_approval_that_names_the_lost_ledger_refuses_an_import(waiting: Loop) -> None:
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    waiting.drop(LEDGER)
+    anchor_path(waiting).unlink()
+    local = fresh(waiting)
+    assert codes(import_cluster(local.workspace(local.rule(), "bot"))) == ["ledger_diverged"]
+
+
+def test_a_rewound_ledger_is_refused_by_every_verb_that_writes(applied: Loop) -> None:
+    head = applied.tip(LEDGER)
+    (before,) = applied.store.commit(head).parents[:1]
+    applied.store.update_refs([RefUpdate(LEDGER, head, before)])
+    local = fresh(applied)
+    for verb in (apply, refresh):
+        outcome = verb(local.workspace(local.rule(), "bot"))
+        assert codes(outcome) == ["ledger_anchor_mismatch"]
+        assert applied.tip(LEDGER) == before
+    applied.store.update_refs([RefUpdate(LEDGER, before, head)])
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_an_anchor_that_is_behind_is_normal(applied: Loop) -> None:
+    """A run died before it wrote it, or the entry came from a machine without the storage."""
+    old = anchor_path(applied).read_bytes()
+    local = fresh(applied)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    newest = anchor(applied)
+    anchor_path(applied).write_bytes(old)
+    assert refresh(local.workspace(local.rule(), "bot")).ok
+    assert anchor(applied).number == newest.number + 1
+
+
+def test_an_anchor_of_another_ledger_is_refused(applied: Loop) -> None:
+    """Such as storage that another cluster uses: nothing of it is applied over."""
+    other = applied.commit("alice", {})
+    found = anchor(applied)
+    wrong = StorageAnchor("other", "elsewhere", other, other, 3, found.trust_digest)
+    anchor_path(applied).write_bytes(write_anchor(wrong))
+    local = fresh(applied)
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_anchor_mismatch"]
+    assert f"begins with {other[:12]}" in outcome.diagnostics[-1].message
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", json.dumps({"version": 2}).encode()])
+def test_an_anchor_that_cannot_be_read_is_refused(applied: Loop, content: bytes) -> None:
+    anchor_path(applied).write_bytes(content)
+    local = fresh(applied)
+    assert codes(apply(local.workspace(local.rule(), "bot"))) == ["ledger_anchor_invalid"]
+
+
+def test_reading_commands_need_no_anchor(applied: Loop) -> None:
+    anchor_path(applied).write_bytes(b"{}")
+    assert applied.gitops("alice", "plan").code == 0
+    assert applied.gitops("alice", "status").code == 0

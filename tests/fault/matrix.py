@@ -157,6 +157,7 @@ class Starts:
 
 def _converge_and_edit(scene: Scene) -> None:
     _succeed(VERBS["import"](scene, None))
+    scene.fill_after_import()
     _succeed(VERBS["apply"](scene, None))
     scene.edit(AFTER)
 
@@ -210,8 +211,10 @@ def _perform(order: Run) -> None:
 
 
 def _record() -> None:
+    from tests.support.prefork import start
     from tests.support.s3 import S3Server
 
+    start()
     found: dict[str, dict[str, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder, S3Server() as server:
         os.environ.update(server.environ)

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gitops.apply.apply import apply
 from gitops.approving.approve import approve, sign_approval
 from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
@@ -65,6 +66,9 @@ class FolderScene(Scene):
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
         """A document in the ledger."""
         return approve(folder_workspace(str(self.folder), actor="ada", faults=faults), Address(address))
+
+    def fill_after_import(self) -> None:
+        """The import found the graphs."""
 
     def approvals(self) -> int:
         """The documents."""
@@ -195,6 +199,15 @@ class BranchScene(Scene):
         rule = local.rule(CLUSTER)
         return sign_approval(local.workspace(rule, "ada"), Address(address), local.approval_publisher(rule))
 
+    def make_graphs(self) -> None:
+        """None: graphs without a ledger refuse the import of a branch ledger."""
+
+    def fill_after_import(self) -> None:
+        """The first apply makes the graphs, and then they get their rows."""
+        outcome = apply(self.workspace())
+        assert outcome.ok, [d.message for d in outcome.diagnostics]
+        self.load_rows()
+
     def approvals(self) -> int:
         """The approval branches."""
         return len(self.life.repository.refs(approvals_prefix(CLUSTER)))
@@ -205,7 +218,7 @@ class BranchScene(Scene):
 
     def debris(self) -> list[str]:
         """Files in the operator's folder, lock files of git, and refs that are none of ours."""
-        data, ours = self.home / "data", re.compile(rf"{CLUSTER}/graphs/\w+\.omni/.*")
+        data, ours = self.home / "data", re.compile(rf"{CLUSTER}/(graphs/\w+\.omni/.*|__cluster/anchor\.json)")
         found = [p.relative_to(data).as_posix() for p in data.rglob("*") if p.is_file()]
         left = [path for path in found if not ours.fullmatch(path)]
         left += [str(p) for place in (self._bare, *self._clones) for p in place.rglob("*.lock")]

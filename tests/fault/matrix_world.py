@@ -149,8 +149,18 @@ class Scene(ABC):
     def make_graphs(self) -> None:
         """Live graphs with rows, made behind the control plane's back, for an import to find."""
         uri = self.stores.graph_uri
-        for graph, records in _RECORDS.items():
+        for graph in _RECORDS:
             schema = BEFORE[f"{graph}.pg"].encode()
             graph_engine(NoFaults()).prepare_create(uri(graph), schema, actor=None).publish()
+        self.load_rows()
+
+    @abstractmethod
+    def fill_after_import(self) -> None:
+        """What is missing after an import that found no graphs."""
+
+    def load_rows(self) -> None:
+        """The rows of the graphs."""
+        uri = self.stores.graph_uri
+        for graph, records in _RECORDS.items():
             lines = "".join(json.dumps(record) + "\n" for record in records)
             load_records(LoadRequest(uri(graph), io.BytesIO(lines.encode())), WriteContext(SystemClock(), RandomIds()))

@@ -44,6 +44,7 @@ _SAMPLE = [
     Case("folder", "apply", "ledger.commit.after_state"),
     Case("folder", "apply", "cluster_apply.after_graph_delete"),
     Case("branch", "apply", "ledger.branch.after_push", 2),
+    Case("branch", "apply", "ledger.anchor.before_write", 2),
     Case("s3", "apply", "cluster_apply.after_schema_apply"),
 ]
 _RUNS = [(store, verb) for store in SCENES for verb in VERBS]
@@ -106,6 +107,8 @@ def survive(starts: Starts, place: Path, case: Case) -> Recovery:
     scene = starts.copy(case.verb, place)
     die(scene, case.verb, case.point, case.visit)
     recovery = recover(scene, case.verb, before)
+    if case.verb == "import":
+        scene.fill_after_import()
     require_converged(scene)
     if case.verb not in ("import", "approve"):
         require_no_replay(scene)

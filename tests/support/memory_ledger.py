@@ -35,7 +35,7 @@ from gitops.ledger.readings import (
 )
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.ledger import Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["MemoryLedger"]
 
@@ -161,6 +161,12 @@ class MemoryLedger:
             if not seen.is_named(lock_id):
                 raise ConflictError(Code.STATE_LOCK_ID_MISMATCH, lock_held_message(seen), path=layout.LOCK)
             del files[layout.LOCK]
+
+    def check_anchor(self, view: LedgerView) -> None:
+        """Nothing to compare: the ledger itself is beside the graphs."""
+
+    def former(self) -> FormerLedger | None:
+        """None: nothing is left of a ledger but the ledger."""
 
     def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
         """Nothing to announce."""
