@@ -2,7 +2,7 @@
 
 1. An anchor beside the graphs names a ledger: its first and its newest entry, and the rules in force.
 2. Else this clone saw an entry, or a signed approval or decision names one.
-3. Else graphs that the folder declares exist: their changes were recorded somewhere, or by nobody.
+3. Else graphs that the folder declares exist: what changed them was recorded elsewhere, or not at all.
 
 An import that finds none of these starts a ledger.
 """

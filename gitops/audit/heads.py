@@ -2,7 +2,8 @@
 
 1. Every head that this clone saw before is an entry of the ledger.
 2. Every approval and every decision about one, consumed or not, names an entry of the ledger. One that names an entry of another
-   chain, signed by a ledger key, proves that the ledger was rewound or forked; one that names anything else proves nothing.
+   chain, signed by a ledger key, proves that the ledger was rewound or forked, if it is signed for this repository; anything
+   else proves nothing and is a note.
 3. The heads of other copies are the same or older. A newer one means that an old state of the ledger is served here.
 """
 
@@ -12,8 +13,9 @@ from collections.abc import Iterator, Mapping
 
 from gitops.audit.report import AuditFinding, AuditWitnesses
 from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
-from gitops.ledger.witnesses import WitnessedLedger, WitnessKind, named_entry, verify_witness
+from gitops.ledger.witnesses import WitnessedLedger, WitnessKind, document_problem, named_entry, verify_witness
 
 __all__ = ["find_contradictions"]
 
@@ -32,10 +34,21 @@ def find_contradictions(
         witness = None if entry is None else verify_witness(reader, entry, ledger)
         if witness is not None and witness.contradicts:
             branch = ref.removeprefix("refs/heads/")
+            if doubt := _doubt(reader, commit, witness.entry, ledger):
+                yield f"{branch} names entry {witness.entry[:12]}, {witness.detail}; {doubt}, so it proves nothing; delete it"
+                continue
             detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}, which the ledger does not have"
             yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
     for who, commit in witnesses.copies.items():
         yield _compare_copy(reader, ledger, numbers, who, commit)
+
+
+def _doubt(reader: GitReader, commit: str, entry: str, ledger: WitnessedLedger) -> str:
+    """Why a signed document proves nothing; empty if it is a proof."""
+    try:
+        return document_problem(reader, commit, entry, ledger)
+    except GitopsError as error:
+        return error.detail
 
 
 def _compare_copy(

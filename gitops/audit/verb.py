@@ -106,7 +106,8 @@ def audit(
         scope.verified(found)
     if not findings:
         walk.notes += revocation_notes(walk, frozenset(scope.witnesses.signed.values()))
-    ledger = WitnessedLedger(cluster, head, numbers, scope.anchor)
+    repository = None if walk.previous is None else walk.previous.entry.target.repository
+    ledger = WitnessedLedger(cluster, head, numbers, scope.anchor, repository)
     for each in find_contradictions(reader, ledger, numbers, scope.witnesses):
         if isinstance(each, str):
             walk.notes.append(each)

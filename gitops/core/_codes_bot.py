@@ -137,6 +137,8 @@ envelope_invalid | E | an envelope is not valid | ask its issuer for a new one
   it is not a DSSE envelope of a statement, has no trusted signature, or contradicts the ledger
 pin_invalid | E | the pin of an earlier audit cannot be used | audit from the first entry, and keep the new pin
   the file was edited, or is the pin of another cluster or release
+ledger_foreign_document | W | a branch names an entry of another ledger | delete the branch that the message names
+  an unsigned commit, or one that was signed for another copy of the repository, was pushed as an approval or a decision
 ledger_anchor_mismatch | E | the branch lacks what the graphs belong to | restore the branch from any clone
   the ledger branch was deleted, rewound or replaced, or the storage is that of another cluster
 ledger_anchor_invalid | E | the anchor beside the graphs cannot be read | restore __cluster/anchor.json from a backup

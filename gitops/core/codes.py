@@ -179,6 +179,7 @@ class Code(StrEnum):
     WITNESS_UNPROVEN = "witness_unproven"
     ENVELOPE_INVALID = "envelope_invalid"
     PIN_INVALID = "pin_invalid"
+    LEDGER_FOREIGN_DOCUMENT = "ledger_foreign_document"
     LEDGER_ANCHOR_MISMATCH = "ledger_anchor_mismatch"
     LEDGER_ANCHOR_INVALID = "ledger_anchor_invalid"
     LEDGER_ADOPT_REQUIRED = "ledger_adopt_required"

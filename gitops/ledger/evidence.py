@@ -23,10 +23,11 @@ from gitops.model.approval import (
     ApprovalEvidence,
     ApprovalStatement,
     CommitSignature,
+    Decision,
     DecisionEvidence,
 )
 
-__all__ = ["announced_evidence", "read_decision_evidence", "read_evidence"]
+__all__ = ["announced_evidence", "read_decision_evidence", "read_evidence", "read_signed_document"]
 
 _APPROVALS = f"{layout.APPROVALS}/"
 _MAX_PATHS = 100
@@ -126,6 +127,18 @@ def read_decision_evidence(store: GitReader, ref: str, commit_id: str, chain: Co
         problem=problem,
         own_signature=None if decision is None else _own_signature(store, DECISION_MESSAGE, commit.message),
     )
+
+
+def read_signed_document(
+    store: GitReader, commit_id: str
+) -> tuple[ApprovalStatement | Decision | None, CommitSignature | None]:
+    """The statement or decision in the message of a commit, and what its own signature says; None for any other message."""
+    message = store.commit(commit_id).message
+    statement, _ = _attempt(lambda: read_statement(message))
+    if statement is not None:
+        return statement, _own_signature(store, STATEMENT_MESSAGE, message)
+    decision, _ = _attempt(lambda: read_decision(message))
+    return decision, None if decision is None else _own_signature(store, DECISION_MESSAGE, message)
 
 
 def _own_signature(store: GitReader, form: SignedMessage[Any], message: str) -> CommitSignature | None:

@@ -7,7 +7,7 @@
    fetch can change, and the clone's own branch of that name.
 4. A head that is new here, or missing, is also compared with witnesses: an approval names the entry that its signer saw. A
    named entry that passes rule 2 and is not part of the ledger proves that the ledger was rewound or forked, or that an old
-   state of it is served. A made-up entry has no effect.
+   state of it is served. A made-up entry has no effect, and neither has an entry of another copy of the repository.
 5. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
    move a branch under a checkout.
 """
@@ -33,7 +33,13 @@ from gitops.ledger.chain import (
     read_verified_entry,
     verify_chain,
 )
-from gitops.ledger.witnesses import LedgerEntries, WitnessedLedger, named_entry, verify_witness
+from gitops.ledger.witnesses import (
+    LedgerEntries,
+    WitnessedLedger,
+    document_problem,
+    named_entry,
+    verify_witness,
+)
 from gitops.model.ledger import FormerLedger, UnreadableDocument
 
 __all__ = ["BranchSettings", "Heads", "KnownHeads"]
@@ -46,9 +52,9 @@ class BranchSettings:
     `lock_ref` is tried first, `fallback_lock_ref` where the host refuses refs of that kind; `remember_lock_ref` gets the ref
     that worked; `lock_proven` says that this account may delete the first. Every writer looks at both, so all must name the same
     two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
-    the last head seen in a file beside the refs.
-    `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a ledger
-    although an earlier one was seen.
+    the last head seen in a file beside the refs. `repository` gives the id of the repository, for documents where there is no
+    ledger. `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a
+    ledger although an earlier one was seen.
     """
 
     cluster: str
@@ -61,6 +67,7 @@ class BranchSettings:
     anchor: Callable[[VerifiedEntry], None] = field(default=lambda _: None)
     read_note: Callable[[], str | None] = lambda: None
     write_note: Callable[[str], None] = field(default=lambda _: None)
+    repository: Callable[[], str | None] = lambda: None
     anchor_file: AnchorFile | None = None
     adopting: bool = False
 
@@ -144,32 +151,60 @@ class Heads:
         self._settings.write_note(head)
 
     def contradicted(self, head: str | None, named: Mapping[str, str]) -> list[UnreadableDocument]:
-        """The approvals (ref to commit, objects here) that name an entry outside of the ledger that ends in `head`."""
-        ledger = WitnessedLedger(self._settings.cluster, head, LedgerEntries(self._store, head), self._settings.anchor)
-        found = []
+        """The signed documents (ref to commit, objects here) that name an entry outside of the ledger that ends in `head`.
+
+        Those that prove that the ledger is not complete have the code `ledger_diverged`; the others prove nothing, and are named
+        so that their branches can be deleted.
+        """
+        ledger, found = self._witnessed(head), []
         for ref, commit_id in named.items():
             entry = named_entry(self._store, commit_id)
             witness = None if entry is None else verify_witness(self._store, entry, ledger)
-            if witness is not None and witness.contradicts:
-                detail = (
-                    f"{ref.removeprefix('refs/heads/')} names entry {witness.entry[:12]}, {witness.detail}; "
+            if witness is None or not witness.contradicts:
+                continue
+            branch, doubt = ref.removeprefix("refs/heads/"), self._doubt(commit_id, witness.entry, ledger)
+            detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}; "
+            if doubt:
+                detail += f"{doubt}, so it proves nothing: git push origin --delete {branch}"
+            else:
+                detail += (
                     "the ledger here does not have it. If the ledger was started again on purpose, delete that branch"
                 )
-                found.append(UnreadableDocument(ref.rpartition("/")[2], Code.LEDGER_DIVERGED, detail))
+            code = Code.LEDGER_FOREIGN_DOCUMENT if doubt else Code.LEDGER_DIVERGED
+            found.append(UnreadableDocument(ref.rpartition("/")[2], code, detail))
         if found and self._remote.refs(self.ref).get(self.ref) != head:
             # Another writer may have published an entry, and an approver may have signed against it, since we read the head.
             detail = "another writer changed the ledger during this command; nothing was written"
             raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self.ref)
         return found
 
+    def _witnessed(self, head: str | None) -> WitnessedLedger:
+        entries, settings = LedgerEntries(self._store, head), self._settings
+        repository = (
+            settings.repository() if head is None else read_verified_entry(self._store, head).entry.target.repository
+        )
+        return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
+
+    def _doubt(self, commit_id: str, entry: str, ledger: WitnessedLedger) -> str:
+        """Why a signed document proves nothing; empty if it is a proof."""
+        try:
+            return document_problem(self._store, commit_id, entry, ledger)
+        except GitopsError as error:
+            return error.detail
+
     def former(self) -> FormerLedger | None:
         """What this clone or a signed document knows of a ledger whose branch is gone: its first and its newest known entry."""
         known = self.known()
         head, found = known.pin or known.branch, "an entry that was seen in this repository"
         if head is None:
-            ledger = WitnessedLedger(self.cluster, None, (), self._settings.anchor)
-            named = {ref: named_entry(self._store, commit) for ref, commit in self.approvals().items()}
-            proven = {r: e for r, e in named.items() if e and verify_witness(self._store, e, ledger).contradicts}
+            ledger, signed = self._witnessed(None), self.approvals()
+            named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
+            proven = {
+                ref: entry
+                for ref, entry in named.items()
+                if entry and verify_witness(self._store, entry, ledger).contradicts
+                if not self._doubt(signed[ref], entry, ledger)
+            }
             numbers = {ref: read_verified_entry(self._store, entry).entry.number for ref, entry in proven.items()}
             if not numbers:
                 return None
@@ -205,7 +240,8 @@ class Heads:
     def _check_witnesses(self, head: str | None, listed: Mapping[str, str]) -> None:
         """Rule 4; `listed` are the branches of the bot on the remote."""
         for problem in self.contradicted(head, self._fetch_signed(listed)):
-            raise IntegrityError(problem.code, problem.detail, path=self.ref)
+            if problem.code == Code.LEDGER_DIVERGED:
+                raise IntegrityError(problem.code, problem.detail, path=self.ref)
 
     def _follow(self, local: str | None) -> None:
         """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""

@@ -1,8 +1,14 @@
 """Witnesses of a ledger: approvals name the entry that their signer saw, and other copies have heads of their own.
 
 An entry that a ledger key signed exists for good. If a witness names one that the ledger at hand does not have, that ledger
-was rewound, forked or replaced, or its server shows an old state of it. A made-up entry proves nothing: a witness counts if
-the entries back to a known one, or back to the first one with its anchor, pass the rules that every head has to pass.
+was rewound, forked or replaced, or its server shows an old state of it.
+
+1. A made-up entry proves nothing: a witness counts if the entries back to a known one, or back to the first one with its anchor,
+   pass the rules that every head has to pass.
+2. An entry of another copy of the repository proves nothing either, although the same bot may have signed it: anybody can push a
+   commit on top of it. A signed document is a proof only if its message is a statement or decision, for this repository and
+   cluster, about the entry that is its parent, signed by a key that the rules after that entry trust.
+3. An entry of the ledger that an approved import followed does not contradict the one at hand.
 """
 
 from __future__ import annotations
@@ -11,12 +17,23 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
-from gitops.ledger.chain import VerifiedEntry, first_entry, verify_chain
+from gitops.ledger.chain import VerifiedEntry, first_entry, read_verified_entry, verify_chain
+from gitops.ledger.evidence import read_signed_document
 
-__all__ = ["Anchor", "EntryWitness", "LedgerEntries", "WitnessKind", "WitnessedLedger", "named_entry", "verify_witness"]
+__all__ = [
+    "Anchor",
+    "EntryWitness",
+    "LedgerEntries",
+    "WitnessKind",
+    "WitnessedLedger",
+    "document_problem",
+    "named_entry",
+    "verify_witness",
+]
 
 Anchor = Callable[[VerifiedEntry], None]
 """Raises GitopsError for a first entry that is not this cluster's."""
@@ -40,11 +57,12 @@ class LedgerEntries(Container[str]):
 
 
 class WitnessKind(StrEnum):
-    """How a named entry relates to a ledger: part of it, newer than all of it, of another chain, or not proven."""
+    """How a named entry relates to a ledger: part of it, newer, of another chain, of the ledger before it, or not proven."""
 
     PART = "part"
     NEWER = "newer"
     FOREIGN = "foreign"
+    FORMER = "former"
     UNPROVEN = "unproven"
 
 
@@ -64,12 +82,16 @@ class EntryWitness:
 
 @dataclass(frozen=True, slots=True)
 class WitnessedLedger:
-    """The ledger that witnesses are compared with: its cluster, its head (None if there is none) and the ids of its entries."""
+    """The ledger that witnesses are compared with: its cluster, its head (None if there is none) and the ids of its entries.
+
+    `repository` is the id that its documents name, None where that is not known: then every id counts.
+    """
 
     cluster: str
     head: str | None
     entries: Container[str]
     anchor: Anchor
+    repository: str | None = None
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
@@ -91,12 +113,43 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
         if found.entry.target.cluster != ledger.cluster:
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"it is an entry of cluster {found.entry.target.cluster}")
         if joins is None:
-            ledger.anchor(first_entry(reader, entry))
+            first = first_entry(reader, entry)
+            ledger.anchor(first)
+            if first.commit.id == _former_genesis(reader, ledger):
+                return EntryWitness(WitnessKind.FORMER, entry, "of the ledger before this one")
             return EntryWitness(WitnessKind.FOREIGN, entry, "of a chain with another first entry")
     except GitopsError as error:
         return EntryWitness(WitnessKind.UNPROVEN, entry, error.detail)
     kind = WitnessKind.NEWER if joins == ledger.head else WitnessKind.FOREIGN
     return EntryWitness(kind, entry, f"which follows entry {joins[:12]}")
+
+
+def document_problem(reader: GitReader, commit_id: str, entry: str, ledger: WitnessedLedger) -> str:
+    """Why a signed document that names `entry` proves nothing about the ledger: rule 2. Empty if it is a proof.
+
+    The chain of `entry` has been verified. Raises GitopsError for objects that cannot be read.
+    """
+    found = read_verified_entry(reader, entry)
+    if ledger.repository not in (None, found.entry.target.repository):
+        return f"its ledger is that of repository {found.entry.target.repository}"
+    document, own = read_signed_document(reader, commit_id)
+    signature, at = reader.signature(commit_id), parse_timestamp(found.entry.at)
+    if document is None or document.ledger_head != entry:
+        return "it is not an approval or a decision about that entry"
+    if (document.target.repository, document.target.cluster) != (found.entry.target.repository, ledger.cluster):
+        return f"it is for cluster {document.target.cluster} of repository {document.target.repository}"
+    inner = own is None or (own.good and own.key == signature.key)
+    if not signature.good or not inner:
+        return "it is not signed" if not signature.signed else "its signature does not hold"
+    if at is None or found.after.principal(signature.key, at=at) is None:
+        return f"its {signature.key_type} key was not trusted after that entry"
+    return ""
+
+
+def _former_genesis(reader: GitReader, ledger: WitnessedLedger) -> str | None:
+    """The first entry of the ledger that the one at hand follows, if an import said so."""
+    former = None if ledger.head is None else first_entry(reader, ledger.head).entry.former
+    return None if former is None else former.genesis
 
 
 def _newest_common(reader: GitReader, entry: str, entries: Container[str]) -> str | None:

@@ -247,6 +247,7 @@ class LocalProject:
             remember_lock_ref=remember,
             lock_proven=isinstance(self.remote, SelfRemote) or self.setting("gitops.lockProven") == "true",
             anchor=lambda first: self.project.anchor(rule, first),
+            repository=lambda: self.project.target(rule).repository,
             read_note=pin.read,
             write_note=pin.write,
         )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
-from gitops.git.port import RefUpdate
+from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.anchor import ANCHOR_KEY, StorageAnchor, read_anchor, write_anchor
 from gitops.ledger.chain import REVOCATIONS
+from gitops.ledger.documents import read_entry, write_entry
+from gitops.ledger.trailers import commit_message
 from gitops.model.outcome import VerbOutcome
 from gitops.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Loop
@@ -196,3 +199,25 @@ def test_reading_commands_need_no_anchor(applied: Loop) -> None:
     anchor_path(applied).write_bytes(b"{}")
     assert applied.gitops("alice", "plan").code == 0
     assert applied.gitops("alice", "status").code == 0
+
+
+def test_a_document_of_another_copy_stops_nothing_and_is_named(applied: Loop) -> None:
+    """The same bot signs the ledger of a copy; somebody pushes a commit on top of an entry of that one."""
+    store, head = applied.store, applied.tip(LEDGER)
+    first = store.commits_between(None, head, first_parent=True)[-1]
+    entry = read_entry(store.read(first.tree, "entry.json") or b"")
+    copy = replace(entry, operation="of a copy")
+    tree = store.write_files(first.tree, {"entry.json": write_entry(copy)})
+    new = NewCommit(tree, (), first.author, commit_message(copy))
+    other = store.write_commit(new, signing_key=str(applied.key("bot")))
+    ref = f"{APPROVALS}01BX5ZZKBKACTAV9WEVGEMMVS0"
+    applied.store.update_refs([RefUpdate(ref, ZERO, applied.commit("mallory", {}, other))])
+
+    local = fresh(applied)
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert outcome.ok
+    (warning,) = [d for d in outcome.diagnostics if d.code == "ledger_foreign_document"]
+    assert f"git push origin --delete {ref.removeprefix('refs/heads/')}" in warning.message
+    applied.program("bot", "git", "fetch", "-q", "origin", at=applied.clone("alice"))
+    audit = applied.gitops("alice", "audit")
+    assert (audit.code, "proves nothing" in audit.text) == (0, True)

@@ -99,7 +99,8 @@ def test_what_anybody_makes_up_stops_nobody(life: Life) -> None:
 
 def test_a_beginning_that_does_not_stand_up_to_its_anchor_proves_nothing(life: Life) -> None:
     anew = life.forge(1, Lie(saying(operation="begin again")))
-    named = {f"{APPROVALS}X": child_of(life.repository, anew)}
+    approval, statement = life.approval(next(iter(signed(life).values())))
+    named = {f"{APPROVALS}X": life.forge_approval(approval, replace(statement, ledger_head=anew), "ada")}
     assert not told(life, life.chain()[-1], signed=named).ok
 
     def refuse(first: VerifiedEntry) -> None:
@@ -108,6 +109,23 @@ def test_a_beginning_that_does_not_stand_up_to_its_anchor_proves_nothing(life: L
     scope = AuditScope(witnesses=AuditWitnesses(signed=named), anchor=refuse)
     assert life.audit(life.chain()[-1], scope=scope).ok
     assert life.audit(life.chain()[-1], scope=replace(scope, anchor=AuditScope().anchor)).ok
+
+
+def test_an_entry_of_another_copy_stops_nobody(life: Life) -> None:
+    """The bot signs both ledgers with one key; anybody can put a commit on top of an entry of the other."""
+    anew = life.forge(1, Lie(saying(operation="begin again")))
+    approval, statement = life.approval(next(iter(signed(life).values())))
+    elsewhere = replace(statement, ledger_head=anew, target=replace(statement.target, repository="a copy"))
+    documents = {
+        "not an approval": child_of(life.repository, anew),
+        "not trusted": life.forge_approval(approval, replace(statement, ledger_head=anew), "mallory"),
+        "of repository a copy": life.forge_approval(approval, elsewhere, "ada"),
+    }
+    for why, commit in documents.items():
+        report = told(life, life.chain()[-1], signed={f"{APPROVALS}X": commit})
+        assert report.ok, why
+        (note,) = [note for note in report.notes if "proves nothing" in note]
+        assert why in note
 
 
 def test_every_head_that_was_seen_here_is_an_entry(life: Life) -> None:
