@@ -209,8 +209,23 @@ class _ClusterReader:
         return None
 
     def _named(self, node: YamlNode | None, path: str) -> list[tuple[YamlScalar, YamlNode]]:
-        """The entries under names of the user's, by name."""
-        return sorted(self._entries(node, path) or (), key=lambda entry: entry[0].text)
+        """The entries under names of the user's, by name.
+
+        Names that differ in case only are reported: graphs and applied texts have folders of their names.
+        """
+        entries = sorted(self._entries(node, path) or (), key=lambda entry: entry[0].text)
+        first: dict[str, str] = {}
+        for key, _ in entries:
+            other = first.setdefault(key.text.lower(), key.text)
+            if other != key.text:
+                place = SourceRef(CONFIG_FILE, key.line, key.column)
+                self._found.add(
+                    Code.NAME_DIFFERS_IN_CASE,
+                    f"{path}.{shown(key.text)}",
+                    f"'{shown(key.text)}' and '{shown(other)}' differ in case only",
+                    source=place,
+                )
+        return entries
 
     def _fields(
         self,

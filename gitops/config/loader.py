@@ -272,6 +272,7 @@ class _GraphLoading:
     def _discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
         """The other forms: every declaration of every file, the first of each name, in name order."""
         first: dict[str, _Candidate] = {}
+        folded: dict[str, str] = {}
         for item in sources.items:
             for path in self._expand(item):
                 if self._is_listed_too_often(path):
@@ -288,6 +289,12 @@ class _GraphLoading:
                     parsed = declared.parsed
                     place = SourceRef(file.path) if parsed is None else file.at(parsed[position].name.span)
                     self._loader.check_name(name, f"{self._at}.{shown(name)}", place)
+                    other = folded.setdefault(name.lower(), name)
+                    if other != name:
+                        message = f"the queries '{shown(name)}' and '{shown(other)}' differ in case only"
+                        self._found.add(
+                            Code.NAME_DIFFERS_IN_CASE, f"{self._at}.{shown(name)}", message, source=source_of(place)
+                        )
                     first[name] = _Candidate(name, path, file, place, declared, position)
         yield from (first[name] for name in sorted(first))
 

@@ -47,6 +47,8 @@ query_parse_error | E | a query file does not parse | correct the query at the p
   the text violates the grammar of queries
 duplicate_query_name | E | a query name is declared twice in one graph | rename one of the two
   two files of one graph, or one file twice, declare the name; the first declaration is used
+name_differs_in_case | E | two names differ in case only | rename one of the two
+  two graphs, two policies, or two queries of one graph: their folders are one on file systems that do not distinguish case
 query_key_mismatch | E | a listed query is not declared in its file | align the key with the declaration
   the key under queries differs from every name that its file declares
 query_typecheck_error | E | a query does not match the desired schema | correct the query or the schema

@@ -49,6 +49,7 @@ class Code(StrEnum):
     QUERY_DIR_EMPTY = "query_dir_empty"
     QUERY_PARSE_ERROR = "query_parse_error"
     DUPLICATE_QUERY_NAME = "duplicate_query_name"
+    NAME_DIFFERS_IN_CASE = "name_differs_in_case"
     QUERY_KEY_MISMATCH = "query_key_mismatch"
     QUERY_TYPECHECK_ERROR = "query_typecheck_error"
     QUERY_TYPECHECK_SKIPPED = "query_typecheck_skipped"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,10 @@ from gitops.git.repository import Repository
 from gitops.ledger.chain import ENTRY, SIGNED
 from gitops.ledger.documents import read_entry, read_intent, read_state, write_entry, write_intent, write_state
 from gitops.ledger.trailers import commit_message
+from gitops.model.address import Address
 from gitops.model.ledger import EntryKind
 from tests.support.audited import LEDGER, Life, declared
+from tests.support.cluster import Cluster
 from tests.support.first_release import BRANCHES, DATA, old_life, unpack
 from tests.support.git_fixture import opened, run
 
@@ -167,3 +170,20 @@ def test_a_ledger_folder_says_what_waits(tmp_path: Path, capsys: pytest.CaptureF
     code, plan = _said(capsys, "plan", "--json", "--config", str(folder))
     assert code == 0, plan
     assert {"graph.older", "schema.older"} == {c["resource"] for c in plan["changes"]}
+
+
+def test_a_ledger_with_names_that_differ_in_case_stays_readable(tmp_path: Path) -> None:
+    """The first release took them, where the file system distinguishes them; a folder that declares both is refused now."""
+    cluster = Cluster(tmp_path)
+    cluster.seed()
+    recorded = dict(cluster.state.resources)
+    recorded[Address("graph.Knowledge")] = recorded[Address("graph.knowledge")]
+    cluster.put_state(replace(cluster.state, resources=recorded))
+    status = cluster.status()
+    assert (status.ok, read_state(cluster.state_bytes or b"").resources == recorded) == (True, True)
+    plan = cluster.plan()
+    assert plan.plan is not None
+    assert ("graph.Knowledge", "delete") in [(c.address, c.action) for c in plan.plan.changes]
+    cluster.graphs["Knowledge"] = {}
+    cluster.save()
+    assert [d.code for d in cluster.validate().diagnostics] == ["name_differs_in_case"]

@@ -80,5 +80,5 @@ def test_the_three_forms_of_queries() -> None:
 
 
 def test_names_are_in_code_point_order_and_keep_their_place() -> None:
-    cluster = cluster_of("version: 1\ngraphs:\n  b: {schema: s}\n  B: {schema: s}\n  _: {schema: s}\n")
-    assert [(g.id.value, g.id.line, g.id.column) for g in cluster.graphs] == [("B", 4, 3), ("_", 5, 3), ("b", 3, 3)]
+    cluster = cluster_of("version: 1\ngraphs:\n  b: {schema: s}\n  A: {schema: s}\n  _: {schema: s}\n")
+    assert [(g.id.value, g.id.line, g.id.column) for g in cluster.graphs] == [("A", 4, 3), ("_", 5, 3), ("b", 3, 3)]
