@@ -61,7 +61,8 @@ def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
     templates, root = read_templates(), checkout.root
     install = install_files(running_wheel(), templates["requirements.txt"])
     outcome = plan_upgrade(install, templates, lambda path: read_file(root, path), list_files(root, INSTALL_FOLDER))
-    return _finish(options, checkout, outcome, upgrade_steps(gitops.__version__), [])
+    changed = any(file.state is not FileState.SAME for file in outcome.files)
+    return _finish(options, checkout, outcome, upgrade_steps(gitops.__version__) if changed else (), [])
 
 
 def _finish(
@@ -82,7 +83,7 @@ def _finish(
     else:
         lines = [*(_diffs(outcome) if options.diff else ()), *lines]
         lines += [*_lines(outcome, made), *diagnostic_lines(problems)]
-        if not options.diff and not problems.has_errors:
+        if steps and not options.diff and not problems.has_errors:
             lines += ["", "Remaining steps:"]
             for number, step in enumerate(steps, start=1):
                 lines += [f"{number}. {step.text}", *(f"     {command}" for command in step.commands)]

@@ -59,8 +59,8 @@ git_failed | E | git failed | see the message of git
   the git program or the repository reported an error without its own code
 git_ref_conflict | E | a ref changed during the command | run the command again
   another process pushed to the same ref first
-git_remote_unavailable | E | the git remote does not respond | try again later
-  the network, the authentication or the server of the remote failed
+git_remote_unavailable | E | the git remote does not respond | check its address and your login, then try again
+  the network, the login or the server failed; a credential helper sees of the environment what GITOPS_GIT_ENVIRONMENT names
 git_object_missing | E | a git object is missing | fetch the full history
   the history was fetched only in part, or the repository is damaged
 shallow_repository | E | the repository is shallow | fetch the full history
