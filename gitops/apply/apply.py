@@ -132,7 +132,7 @@ def _prepare(current: Session) -> _Run | None:
     workspace = current.workspace
     swept = recover(current.opened, current.state, current.problems, at=workspace.stamp())
     before = len(current.problems)
-    plan, accepted = plan_session(current, swept.state, swept.pending)
+    plan, accepted = plan_session(current, swept.state, swept.pending, in_place=True)
     current.problems.extend(plan.diagnostics)
     satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
     for change in plan.changes:
@@ -264,8 +264,8 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         if intent is not None and not open_ended:
             retire.append(intent.operation_id)
     changed = settled.state != current.state or settled.trust_applied
-    if governance is not None and settled.trust_waits:
-        # Only entries keep authors, also those of keys and rules that wait for an approval.
+    if governance is not None and settled.rules_wait:
+        # Only entries keep authors, also those of changes that are not in the state and wait for an approval.
         last = run.view.entry
         changed |= last is None or last.source is None or not governance.authors <= frozenset(last.authors)
     state = replace(settled.state, revision=current.state.revision + 1) if changed else current.state

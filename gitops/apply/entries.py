@@ -23,6 +23,7 @@ from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry, changeset_key
 from gitops.model.plan import Plan
+from gitops.model.scope import ClusterScope
 
 
 def make_entry(
@@ -41,10 +42,12 @@ def make_entry(
     trust_applied: bool = False,
     debts: tuple[Debt, ...] = (),
     settled: tuple[DebtSettlement, ...] = (),
+    scope: ClusterScope | None = None,
 ) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
 
-    `at` is the time of the session. `trust_applied` says that new keys and rules take effect with this entry.
+    `at` is the time of the session. `trust_applied` says that new keys and rules take effect with this entry, `scope` where the
+    cluster is from then on.
     """
     governance = workspace.governance
     if governance is None:
@@ -65,23 +68,25 @@ def make_entry(
         state_revision=state_revision,
         policy_digest=in_force,
         trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
-        changes=tuple(
-            EntryChange(
-                resource=change.address,
-                operation=change.action.value,
-                before=change.before,
-                after=change.after,
-                disposition=change.disposition.value,
-                reason=None if change.reason is None else change.reason.value,
-                binding_change=change.binding_change,
-            )
-            for change in changes
-        ),
+        changes=tuple(map(_listed, changes)),
         approvals=approvals,
         authors=tuple(sorted(governance.authors)),
         recovered=recovered,
         debts=debts,
         settled=settled,
+        scope=scope or governance.recorded(view),
+    )
+
+
+def _listed(change: Change) -> EntryChange:
+    return EntryChange(
+        resource=change.address,
+        operation=change.action.value,
+        before=change.before,
+        after=change.after,
+        disposition=change.disposition.value,
+        reason=None if change.reason is None else change.reason.value,
+        binding_change=change.binding_change,
     )
 
 

@@ -70,6 +70,12 @@ def _is_fresh(current: Session) -> bool:
 
 def _observe_and_write(current: Session, operation: str) -> None:
     workspace, stores, problems = current.workspace, current.opened, current.problems
+    if operation == "import" and workspace.governance is not None:
+        try:
+            workspace.governance.admit(current.view)
+        except GitopsError as problem:
+            problems.add_error(problem)
+            return
     swept = recover(stores, current.state, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
@@ -90,6 +96,7 @@ def _observe_and_write(current: Session, operation: str) -> None:
     listing = stores.ledger.approvals()
     owed = announced_debts(listing.announced, swept.consumed)
     state = with_debts(state, owed)
+    governance = workspace.governance
     entry = make_entry(
         workspace,
         current.view,
@@ -100,8 +107,8 @@ def _observe_and_write(current: Session, operation: str) -> None:
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
         debts=owed,
+        scope=governance.declares(current.desired.storage) if governance is not None and importing else None,
     )
-    governance = workspace.governance
     trust = governance.trust_files if governance is not None and current.view.trust is None else None
     try:
         workspace.faults.reach(f"cluster_{operation}.before_state_write")

@@ -26,6 +26,11 @@ _BLOCKED_MESSAGES = {
     Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
     Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
 }
+# What is not a resource of the state: while a change of it waits, what the newest entry records stays in force.
+_PENDING = {
+    Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
+    Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
+}
 # Per change that moves a graph: the reason to record if it is not done, and the code if it was not even tried.
 _MOVING = {
     (Kind.GRAPH, Action.CREATE): (Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED),
@@ -40,7 +45,8 @@ class Settlement:
 
     `state` carries the revision of the state it started from; writing it raises it. `publishable` is False when catalog
     payloads are missing: then nothing may be written. `trust_applied` says that new keys and rules take effect,
-    `trust_waits` that they do not yet: then the run has not converged, though the state may be what is declared.
+    `rules_wait` that they, or where the cluster is, do not yet: then the run has not converged, though the state may be what is
+    declared.
     """
 
     state: LedgerState
@@ -49,7 +55,7 @@ class Settlement:
     converged: bool
     publishable: bool
     trust_applied: bool
-    trust_waits: bool
+    rules_wait: bool
     diagnostics: Diagnostics
 
 
@@ -75,8 +81,9 @@ def settle(
         address, blocked = change.address, change.disposition is Disposition.BLOCKED
         if change.disposition is Disposition.DEFERRED:
             diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, address, f"{change.action} of {address} is not carried out")
-        elif blocked and address.kind is Kind.TRUST:
-            diagnostics.add(Code.TRUST_CHANGE_PENDING, address, "the keys and rules of the last entry stay in force")
+        elif blocked and address.kind in _PENDING:
+            code, detail = _PENDING[address.kind]
+            diagnostics.add(code, address, detail)
         elif blocked and change.reason is not None:
             why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
             diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, address, why)
@@ -91,14 +98,15 @@ def settle(
     if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
     trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
+    waits = any(c.disposition is not Disposition.APPLIED for c in changes if c.address.kind in _PENDING)
     return Settlement(
         state=next_state,
         changes=changes,
         consumed=consumed,
-        converged=reached and all(trust),
+        converged=reached and not waits,
         publishable=publishable,
         trust_applied=any(trust),
-        trust_waits=not all(trust),
+        rules_wait=waits,
         diagnostics=diagnostics,
     )
 
@@ -142,7 +150,7 @@ def _next_state(
         if change.disposition is Disposition.APPLIED:
             if address in granted:
                 consumed += granted[address].approvals
-            if address.kind is Kind.TRUST:
+            if address.kind in _PENDING:
                 continue
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
@@ -154,10 +162,10 @@ def _next_state(
                 approvals = granted[address].approvals if address in granted else ()
                 removed.append((address.name, approvals[0].approval_id if approvals else None))
         elif (
-            # Recovery keeps its own status; trust is not a resource of the state document, which others read, too.
+            # Recovery keeps its own status; they are not in the state document, which others read, too.
             change.disposition is Disposition.BLOCKED
             and change.reason not in (None, Reason.RECOVERY_PENDING)
-            and address.kind is not Kind.TRUST
+            and address.kind not in _PENDING
         ):
             message = _BLOCKED_MESSAGES[change.reason]
             draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))

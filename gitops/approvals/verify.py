@@ -11,7 +11,7 @@
    by a ledger signer instead, and the document names the principal that owns the account.
 4. The principal may approve, and is not, under any name or account, an author or pusher of the change. Attestations count only
    for the kinds of change that the rules list. In an emergency it is sufficient to be listed for emergencies.
-   Keys and rules themselves are approved by signature alone.
+   Keys and rules themselves, and where a cluster is, are approved by signature alone.
 5. It is for this repository, cluster, environment, branch and folder.
 6. It is not revoked, not consumed, and not expired.
 7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder.
@@ -237,8 +237,8 @@ def _permission(case: _Case) -> _Refusal | None:
     """Step 4."""
     principal, trust, change, names = case.approval.approved_by, case.trust, case.need.change, case.names()
     via = case.statement.via
-    if via is not Via.SIGNATURE and change.address.kind is Kind.TRUST:
-        return Code.APPROVAL_VIA_REFUSED, "keys and rules are approved by signature alone"
+    if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
+        return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
     if via is Via.BREAK_GLASS:
         if not trust.may_act_alone(principal):
             return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} may not act alone"
@@ -343,8 +343,8 @@ def _difference(case: _Case) -> str | None:
 def change_tier(change: Change) -> str:
     """How the rules classify a gated change: `reversible` or `irreversible`.
 
-    Deleting a graph or a schema and changing keys and rules is irreversible. A migration is irreversible if one of its steps is;
-    a step that only hides data, which older versions keep, is reversible.
+    Deleting a graph or a schema, changing keys and rules, and moving a cluster is irreversible. A migration is if one of its
+    steps is; a step that only hides data, which older versions keep, is reversible.
     """
     if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
         return "irreversible"

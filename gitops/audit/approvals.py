@@ -85,11 +85,14 @@ def _is_applied(listed: EntryChange) -> bool:
 
 
 def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
-    """Whether a change is irreversible: of keys and rules, deleting a graph, or deleting a schema without its graph."""
+    """Whether a change is irreversible: of keys and rules, of where a cluster is, deleting a graph, or a schema alone."""
     change = change_of(listed)
     deleted = change.action is Action.DELETE
     schema_alone = change.address.kind is Kind.SCHEMA and change.address.graph_address not in gone
-    return change.address.kind is Kind.TRUST or (deleted and (change.address.kind is Kind.GRAPH or schema_alone))
+    whole = change.address.kind is Kind.TRUST or (
+        change.address.kind is Kind.CLUSTER and change.action is not Action.CREATE
+    )
+    return whole or (deleted and (change.address.kind is Kind.GRAPH or schema_alone))
 
 
 def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApproval, evidence: DecisionEvidence) -> None:
@@ -136,7 +139,9 @@ def _check_debts(walk: Walk, found: VerifiedEntry) -> None:
     """Part 5."""
     settled = {settlement.approval_id for settlement in found.entry.settled}
     left = [debt.approval_id for debt in open_debts(walk.state) if debt.approval_id not in settled]
-    applies = found.entry.kind in (EntryKind.APPLY, EntryKind.INTENT) and any(map(_is_applied, found.entry.changes))
+    applies = found.entry.kind in (EntryKind.APPLY, EntryKind.INTENT, EntryKind.SCOPE) and any(
+        map(_is_applied, found.entry.changes)
+    )
     emergency = any(walk.consumed[use.approval_id].verification.is_emergency for use in found.entry.approvals)
     if left and applies and not emergency:
         detail = f"it applies changes while the debt of {', '.join(left)} is open"

@@ -20,7 +20,7 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
-    if entry.changeset != changeset_key(walk.cluster, "merge", source.commit):
+    if entry.changeset != changeset_key(entry.target.cluster, "merge", source.commit):
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
@@ -28,7 +28,9 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     if reader.resolve(source.commit) is None:
         walk.notes.append(f"entry {entry.number}: source commit {source.commit[:12]} is not in this repository")
         return
-    if reader.subtree(reader.commit(source.commit).tree, entry.target.path) != source.tree:
+    moved = entry.kind is EntryKind.SCOPE and entry.scope is not None
+    path = entry.scope.target.path if moved and entry.scope is not None else entry.target.path
+    if reader.subtree(reader.commit(source.commit).tree, path) != source.tree:
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit has another cluster folder")
     desired = _declared(walk, source.tree)
     if desired is None or desired.config_digest != entry.config_digest:
@@ -66,7 +68,10 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of what was not applied before are missing")
     if before.source is None or walk.reader.resolve(before.source.commit) is None:
         return
-    if entry.kind is not EntryKind.REFRESH and not walk.reader.is_ancestor(before.source.commit, source.commit):
+    # What a cluster that moves to another branch leaves need not be part of it.
+    if entry.kind not in (EntryKind.REFRESH, EntryKind.SCOPE) and not walk.reader.is_ancestor(
+        before.source.commit, source.commit
+    ):
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
     files = tuple(walk.rules.files(source.commit))
     authors = authors_of(

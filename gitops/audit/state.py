@@ -92,7 +92,7 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     deleted = {a for k in completed if k.intent.kind is IntentKind.GRAPH_DELETE for a in k.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in:
         raise _mismatch("an approval is recorded as used that the entry did not use")
-    consumed = deleted | (used if transition.entry.kind is EntryKind.APPLY else set())
+    consumed = deleted | (used if transition.entry.kind in (EntryKind.APPLY, EntryKind.SCOPE) else set())
     if not consumed <= after.keys():
         raise _mismatch("an approval that was used is not recorded, so it could be used again")
 
@@ -132,7 +132,7 @@ def _check_listed(transition: StateTransition, start: LedgerState, listed: Mappi
         raise _mismatch(f"a {transition.entry.kind} changes nothing by itself")
     for text, change in listed.items():
         kind = text.kind
-        if kind is Kind.TRUST:
+        if kind in (Kind.TRUST, Kind.CLUSTER):
             continue
         was, now = start.resources.get(text), transition.after.resources.get(text)
         if change.before != (None if was is None else was.digest):

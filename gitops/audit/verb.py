@@ -28,6 +28,7 @@ from gitops.audit.approvals import approved_addresses, check_approvals, check_de
 from gitops.audit.heads import find_contradictions
 from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
 from gitops.audit.revocations import check_revocation_records, check_revocations, revocation_notes
+from gitops.audit.scope import check_place, check_scope
 from gitops.audit.source import check_source
 from gitops.audit.state import StateTransition, check_transition
 from gitops.audit.trail import state_of
@@ -106,6 +107,11 @@ def audit(
         scope.verified(found)
     if not findings:
         walk.notes += revocation_notes(walk, frozenset(scope.witnesses.signed.values()))
+    if not findings and walk.previous is not None:
+        last = walk.previous.entry
+        if cluster not in (last.target.cluster, *last.new_names):
+            detail = f"its last entry is for cluster {last.target.cluster}"
+            findings.append(AuditFinding(head, last.number, Code.LEDGER_ENTRY_INVALID, detail))
     repository = None if walk.previous is None else walk.previous.entry.target.repository
     ledger = WitnessedLedger(cluster, head, numbers, scope.anchor, repository)
     for each in find_contradictions(reader, ledger, numbers, scope.witnesses):
@@ -150,7 +156,8 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
     approved = check_approvals(walk, found)  # 4
     check_revocations(walk, found)  # 4
-    _check_trust(walk, found, approved)  # 5
+    _check_trust(found, approved)  # 5
+    check_scope(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)
     if state is None:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry has no state document")
@@ -174,11 +181,10 @@ def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
     at, before = parse_timestamp(entry.at), None if previous is None else parse_timestamp(previous.entry.at)
     if at is None or (before is not None and at < before):
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
-    if entry.target.cluster != walk.cluster or (previous is not None and entry.target != previous.entry.target):
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry is for another cluster, branch or folder")
+    check_place(walk, entry)
 
 
-def _check_trust(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
+def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
     """Step 5."""
     entry = found.entry
     before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
@@ -186,7 +192,7 @@ def _check_trust(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> 
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names other keys and rules than it holds")
     if before == after:
         return
-    address = trust_address(walk.cluster)
+    address = trust_address(entry.target.cluster)
     moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
     if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")

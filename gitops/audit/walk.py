@@ -16,8 +16,9 @@ from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_intent
-from gitops.model.address import graph_address
+from gitops.model.address import Kind, graph_address
 from gitops.model.approval import DecisionEvidence
+from gitops.model.change import Disposition
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.trust import TrustRoot
@@ -155,4 +156,5 @@ def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool
     waits = False
     if source is not None and walk.reader.resolve(source) is not None:
         waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
-    return state.config_digest == entry.config_digest and not waits
+    moves = any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes)
+    return state.config_digest == entry.config_digest and not waits and not moves

@@ -2,7 +2,7 @@
 
 1. Read the ledger position, and find the change requests that the new commits merged, and their authors.
 2. If the trust rules ask for the forge's own verdict, check it for each of these commits.
-3. Import the cluster if it has no ledger.
+3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.bot.move_cluster`.
 4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
 6. Repeat if the branch has moved: another run may have found the lock held, and ended.
@@ -13,8 +13,9 @@ Events get lost, repeated and delayed. None of that matters, because only the le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
@@ -22,6 +23,7 @@ from gitops.approvals.decisions import open_debts
 from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, with_pushers
 from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext, comment_subject
+from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.project import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
@@ -63,8 +65,11 @@ def apply_cluster(
         if newest == applied:
             return
         applied = newest
-        yield from _apply_commit(context, rule, newest, push, notes)
+        after = yield from _apply_commit(context, rule, newest, push, notes)
         context.refresh(rule)
+        if after is None:
+            return
+        rule = after
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
@@ -86,14 +91,15 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
         return
     waits = any(Reason.APPROVAL_REQUIRED.value in s.conditions for s in view.state.statuses.values())
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
-    if waits or open_debts(view.state) or new_rules:
+    moves = context.project.scope_waits(rule, context.position(rule), context.config)
+    if waits or open_debts(view.state) or new_rules or moves:
         yield from apply_cluster(context, rule)
 
 
 def _apply_commit(
     context: EventContext, rule: ClusterRule, commit: str, push: KnownPush, notes: tuple[str, ...]
-) -> Iterator[LogLine]:
-    """Apply one commit of the branch and report it."""
+) -> Generator[LogLine, None, ClusterRule | None]:
+    """Apply one commit of the branch and report it. Returns where the cluster is then, None if it was taken out."""
     subject = comment_subject(rule, 0, commit, commit)
     try:
         # Read again: the authors depend on what is applied, and another run may have applied since the event was read.
@@ -111,35 +117,59 @@ def _apply_commit(
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
-            return
+            return rule
         if applied:
             brought = [with_pushers(context, rule, request) for request in merged]
             authors |= contributors(context, rule, brought, commit)
-        workspace = context.workspace_at(rule, commit, authors)
         if not applied:
-            started = import_cluster(workspace)
+            started = import_cluster(context.workspace_at(rule, commit, authors, in_place=True))
             if not started.ok:
                 yield from _report_refused(context, subject, "import", started.diagnostics)
-                return
+                return rule
             yield LogLine(f"import of {rule.name}: ledger started")
-        outcome = apply(workspace)
-        waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
-        # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
-        left = plan(workspace) if waits else None
+        outcome, left, after = yield from _carry_out(context, rule, commit, position, authors)
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
-        return
-    found = []
+        return rule
+    found = tuple(_found(requests, reported, unaccounted))
+    yield from _report_applied(context, subject, outcome, reported, position.debts, left=left, notes=notes, found=found)
+    return after
+
+
+def _carry_out(
+    context: EventContext, rule: ClusterRule, commit: str, position: LedgerPosition, authors: frozenset[str]
+) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
+    """Apply a commit, after a change of where the cluster is.
+
+    Returns the outcome, the plan of what still waits for an approval, and where the cluster is then.
+    """
+    declared = partial(context.workspace_at, rule, commit, authors)
+    moved = move_cluster(context.project, rule, position, context.config, declared)
+    if moved.outcome is not None:
+        for detail in moved.outcome.changes[0].details:
+            yield LogLine(f"apply of {rule.name}: {detail}")
+        context.refresh(rule)
+        if moved.refused or moved.rule is None:
+            return moved.outcome, None, moved.rule
+        rule, commit = moved.rule, context.project.head_of(moved.rule.ref) or commit
+    outcome = apply(context.workspace_at(rule, commit, authors, in_place=True))
+    waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
+    # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
+    left = plan(context.workspace_at(rule, commit, authors)) if waits else None
+    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics)), left, rule
+
+
+def _found(
+    requests: Sequence[ChangeRequest], reported: Sequence[ChangeRequest], unaccounted: Sequence[Commit]
+) -> Iterator[str]:
+    """Lines for people about the requests and commits of an apply."""
     if len(requests) > len(reported):
-        found.append(f"{len(requests) - len(reported)} more change requests were merged at once, and get no report")
+        yield f"{len(requests) - len(reported)} more change requests were merged at once, and get no report"
     if unaccounted:
         names = ", ".join(c.id[:12] for c in unaccounted[:_MOST_NAMED])
         more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
         why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
-        found.append(f"approval_authors_unknown: {why}; nothing that needs an approval is applied")
-    yield from _report_applied(
-        context, subject, outcome, reported, position.debts, left=left, notes=notes, found=tuple(found)
-    )
+        yield f"approval_authors_unknown: {why}; nothing that needs an approval is applied"
 
 
 def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:

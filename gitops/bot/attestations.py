@@ -75,8 +75,8 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
     reviews = context.forge.reviews(request.number)
     tools = context.project.tools
     decisions = DecisionContext(
-        ledger=tools.stores(rule, None).ledger,
-        target=context.project.target(rule, config=context.config),
+        ledger=tools.stores(rule, None, rule.name).ledger,
+        target=context.project.recorded_target(rule, context.position(rule), context.config),
         publisher=_publisher(context, rule),
         clock=tools.clock,
         ids=tools.ids,

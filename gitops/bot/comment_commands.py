@@ -39,8 +39,8 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
         yield LogLine("the comment is not a command")
         return
     named = None if isinstance(parsed, MalformedCommand) else parsed.cluster
-    known = [rule for rule in context.config.clusters if named in (None, rule.name)]
-    missing = missing_permission(context, event.author, known or context.config.clusters)
+    known = [rule for rule in context.clusters if named in (None, rule.name)]
+    missing = missing_permission(context, event.author, known or context.clusters)
     if missing:
         yield from _react(context, event, Reaction.REFUSED)
         yield LogLine(f"command refused: command_refused: {missing}", RunResult.PROBLEMS)
@@ -94,7 +94,7 @@ def _carry_out(
     context: EventContext, event: CommentEvent, request: ChangeRequest, command: CommentCommand
 ) -> Iterator[LogLine]:
     """Carry out a command for the cluster that it names, or the only cluster that follows the target of the request."""
-    following = context.rules_for(request.target)
+    following = context.rules_of(request)
     rules = [rule for rule in following if command.cluster in (None, rule.name)]
     if len(rules) != 1:
         known = ", ".join(rule.name for rule in following) or "none"
@@ -120,7 +120,7 @@ def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[
     head = context.project.head_of(rule.ref)
     if head is None:
         raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-    outcome = force_unlock(context.workspace_at(rule, head), lock_id)
+    outcome = force_unlock(context.workspace_at(rule, head, in_place=True), lock_id)
     for each in outcome.diagnostics:
         if each.severity == "error" and each.code != Code.STATE_LOCK_MISSING:
             raise GitopsError(each.code, each.message, path=each.path)
@@ -140,7 +140,7 @@ def _refuse(
     if request.state is not RequestState.OPEN:
         return
     words, cluster = ("/gitops", None) if isinstance(parsed, MalformedCommand) else (str(parsed), parsed.cluster)
-    known = cluster if cluster in {rule.name for rule in context.config.clusters} else None
+    known = cluster if cluster in {rule.name for rule in context.clusters} else None
     try:
         refused = RefusedCommand(words, error.code, error.detail)
         yield from plan_request(context, request, cluster=known, refusals=(refused,))

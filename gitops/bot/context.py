@@ -13,8 +13,9 @@ from functools import cached_property
 
 from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.project import LedgerPosition, Project
+from gitops.bot.scopes import declared_rule, rule_at_place
 from gitops.cluster.workspace import Workspace
-from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.plan import Plan
@@ -74,9 +75,38 @@ class EventContext:
         """`gitops.yaml` of the target branch. Raises GitopsError `bot_config_invalid`."""
         return self.project.config()
 
-    def rules_for(self, branch: str) -> tuple[ClusterRule, ...]:
-        """The clusters that follow a branch, given by its full ref name."""
-        return tuple(rule for rule in self.config.clusters if rule.ref == branch)
+    @cached_property
+    def clusters(self) -> tuple[ClusterRule, ...]:
+        """The clusters of the repository, each where its ledger records it. Raises GitopsError."""
+        return self.project.clusters(self.config)
+
+    def rules_for(self, branch: str, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
+        """The clusters that a branch, given by its full ref name, decides about.
+
+        Those that follow it, or are declared to; and on the branch with `gitops.yaml` those that it declares otherwise than their
+        ledger records, or not at all. `config` is that file as a change request would leave it.
+        """
+        config = config or self.config
+        known = list(self.clusters)
+        named = {name for rule in known for name in (rule.name, (declared_rule(config, rule.name) or rule).name)}
+        known += [rule for rule in config.clusters if rule.name not in named]
+        return tuple(rule for rule in known if self._decides(branch, rule, declared_rule(config, rule.name)))
+
+    def _decides(self, branch: str, rule: ClusterRule, declared: ClusterRule | None) -> bool:
+        if branch == rule.ref or (declared is not None and branch == declared.ref):
+            return True
+        moved = declared is None or rule_at_place(rule) != rule_at_place(declared)
+        return branch == self.project.default_ref and moved
+
+    def rules_of(self, request: ChangeRequest) -> tuple[ClusterRule, ...]:
+        """The clusters that a change request decides about, as its merge would leave `gitops.yaml`. Raises GitopsError."""
+        target, store = self.project.head_of(request.target), self.store
+        if request.target != self.project.default_ref or target is None or not self.project.has_head(request):
+            return self.rules_for(request.target)
+        now, proposed = (store.read(store.commit(c).tree, CONFIG_FILE) for c in (target, request.head))
+        merged = store.merge(target, request.head).tree if now != proposed else None
+        content = None if merged is None else store.read(merged, CONFIG_FILE)
+        return self.rules_for(request.target, None if content is None else parse_bot_config(content))
 
     @cached_property
     def templates(self) -> Mapping[str, str]:
@@ -108,13 +138,17 @@ class EventContext:
     def refresh(self, rule: ClusterRule | None = None) -> None:
         """Forget the open requests, and the ledger position of a cluster: both may have changed."""
         self._open_requests.clear()
+        self.__dict__.pop("clusters", None)
         if rule is not None:
             self._positions.pop(rule.name, None)
 
-    def workspace_at(self, rule: ClusterRule, commit: str, authors: Iterable[str] = ()) -> Workspace:
+    def workspace_at(
+        self, rule: ClusterRule, commit: str, authors: Iterable[str] = (), *, in_place: bool = False
+    ) -> Workspace:
         """A cluster at a commit of its target branch; `authors` are known by other means than its commits.
 
-        Raises GitopsError like `Project.workspace`.
+        With `in_place` it is where its ledger records it, else where the commit declares it. Raises GitopsError like
+        `Project.workspace`.
         """
         position = self.position(rule)
         return self.project.workspace(
@@ -123,6 +157,7 @@ class EventContext:
             position,
             base=position.applied,
             authors=authors,
+            in_place=in_place,
             config=self.config,
             actor=self.bot.actor,
         )

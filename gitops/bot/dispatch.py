@@ -76,7 +76,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from plan_requests(context, lambda r: r.number == number)
         case "plan", HeadEvent(head=head):
             # The job of the review itself may have had no key.
-            if any(reviews_count(context, rule) for rule in context.config.clusters):
+            if any(reviews_count(context, rule) for rule in context.clusters):
                 for request in context.open_requests():
                     if request.head == head:
                         yield from _attest(context, request)
@@ -98,7 +98,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             if not rules:
                 yield LogLine(f"no cluster follows {ref}")
         case "apply", ManualEvent() | TimerEvent():
-            for rule in context.config.clusters:
+            for rule in context.clusters:
                 if cluster in (None, rule.name):
                     yield from apply_cluster(context, rule)
                     yield from plan_open_requests(context, rule)
@@ -116,7 +116,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
 
 def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
     """Attest the reviews of a request for each cluster of its target; a problem does not stop its plan."""
-    for rule in context.rules_for(request.target):
+    for rule in context.rules_of(request):
         try:
             yield from attest_reviews(context, rule, request)
         except GitopsError as error:
@@ -125,7 +125,7 @@ def _attest(context: EventContext, request: ChangeRequest) -> Iterator[LogLine]:
 
 def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
     """An approval, revocation or countersignature was pushed: apply what waited for it, and plan open requests again."""
-    for rule in context.config.clusters:
+    for rule in context.clusters:
         if ref.startswith(tuple(f"{folder}{rule.name}/" for folder in SIGNED)):
             yield from take_in_revocations(context, rule)
             yield from retry_waiting(context, rule)

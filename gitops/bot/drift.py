@@ -30,7 +30,7 @@ def drift_ref(cluster: str) -> str:
 
 def report_drift(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
     """Report the drift of all clusters, or of the one called `cluster`; a problem of one does not stop the others."""
-    for rule in context.config.clusters:
+    for rule in context.clusters:
         if cluster in (None, rule.name):
             try:
                 yield from _report_cluster(context, rule)
@@ -43,7 +43,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
     if head is None or context.position(rule).applied is None:
         yield LogLine(f"{begin}: nothing is applied yet")
         return
-    outcome = drift(context.workspace_at(rule, head))
+    outcome = drift(context.workspace_at(rule, head, in_place=True))
     for item in outcome.items:
         yield LogLine(f"{begin}: {item.address}: {item.detail}", RunResult.WAITS)
     yield from diagnostic_lines(outcome.diagnostics)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from gitops.approvals.verify import own_signature_problem, signature_refusal
-from gitops.bot.project import require_plain
+from gitops.bot.folders import require_plain
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree

@@ -56,13 +56,14 @@ def plan_request(
     `skip_unchanged` leaves out a report that would repeat the last one. `refusals` are commands to show as refused, `explained`
     addresses to describe in full.
     """
-    rules = [rule for rule in context.rules_for(request.target) if cluster in (None, rule.name)]
+    context.project.fetch_heads([request])
+    if context.rules_for(request.target) and not context.project.has_head(request):
+        yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
+        return
+    decided = _decided(context, request)
+    rules = [rule for rule in decided if cluster in (None, rule.name)]
     if not rules:
         yield LogLine(f"request {request.number}: no cluster follows {request.target.removeprefix('refs/heads/')}")
-        return
-    context.project.fetch_heads([request])
-    if not context.project.has_head(request):
-        yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
         return
     needs_approval = failed = False
     for rule in rules:
@@ -76,19 +77,28 @@ def plan_request(
         )
         needs_approval, failed = needs_approval or missing, failed or bad
     # Labels that another cluster of the branch needs are not removed here.
-    all_clusters = len(rules) == len(context.rules_for(request.target))
+    all_clusters = len(rules) == len(decided)
     found = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
     wanted = {label: on for label, on in found.items() if on or all_clusters}
     yield from set_labels(context, request.number, request.labels, wanted)
+
+
+def _decided(context: EventContext, request: ChangeRequest) -> tuple[ClusterRule, ...]:
+    """The clusters that a request decides about; without a usable `gitops.yaml`, those of its target: their plans say why."""
+    try:
+        return context.rules_of(request)
+    except GitopsError:
+        return context.rules_for(request.target)
 
 
 def requests_of_cluster(
     context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest]
 ) -> tuple[ChangeRequest, ...]:
     """Those of some requests that concern a cluster; without those whose heads cannot be fetched."""
-    candidates = [r for r in requests if r.target == rule.ref]
+    candidates = [r for r in requests if r.target in (rule.ref, context.project.default_ref)]
     context.project.fetch_heads(candidates)
-    return tuple(r for r in candidates if context.project.has_head(r) and _concerns(context, rule, r))
+    found = (r for r in candidates if context.project.has_head(r) and rule in _decided(context, r))
+    return tuple(r for r in found if _concerns(context, rule, r))
 
 
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:

@@ -12,44 +12,42 @@ from dataclasses import dataclass
 
 from gitops.approvals.authors import authors_of, signers_of
 from gitops.approvals.decisions import open_debts
+from gitops.bot.folders import changed_paths, require_plain
+from gitops.bot.scopes import Found, Scopes, clusters_in_force, newest_entries
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
-from gitops.config.source import SourceLimits, StampedTree, checked_listing
+from gitops.config.source import StampedTree
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
-from gitops.git.port import EntryType, GitReader, GitRemote, GitStore
-from gitops.ledger.chain import VerifiedEntry, ledger_ref
+from gitops.git.port import GitReader, GitRemote, GitStore
+from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
+from gitops.model.address import Kind
 from gitops.model.approval import ClusterTarget
+from gitops.model.change import Disposition
 from gitops.model.ledger import Debt, SourceRevision
+from gitops.model.scope import ClusterScope
 from gitops.model.trust import TrustRoot
-
-_LINKS = {
-    EntryType.SYMLINK: (Code.SOURCE_SYMLINK, "symbolic link"),
-    EntryType.SUBMODULE: (Code.SOURCE_SUBMODULE, "submodule"),
-}
-_MAX_FOLDERS = 20_000
-_LISTING = SourceLimits(files=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectTools:
     """What a project is built with.
 
-    `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; the second argument is
-    the declared storage, or None. `ledger` opens only the ledger. `cache` lives as long as the project: it lets one run plan
-    many requests without compiling again what they have in common.
+    `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; further arguments are
+    the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
+    long as the project: it lets one run plan many requests without compiling again what they have in common.
     """
 
     store: GitStore
     remote: GitRemote
-    stores: Callable[[ClusterRule, str | None], Stores]
+    stores: Callable[[ClusterRule, str | None, str], Stores]
     ledger: Callable[[ClusterRule], LedgerStore]
     open_tree: Callable[[GitReader, str, str], StampedTree]
     provider: ProviderFactory
@@ -65,7 +63,7 @@ class LedgerPosition:
 
     `authors` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
     them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
-    before the first entry; `debts` are the open debts.
+    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster.
     """
 
     applied: str | None = None
@@ -73,6 +71,7 @@ class LedgerPosition:
     converged: bool = True
     trust: TrustRoot | None = None
     debts: tuple[Debt, ...] = ()
+    scope: ClusterScope | None = None
 
     @property
     def takes_forge_approvals(self) -> bool:
@@ -123,19 +122,27 @@ class Project:
             raise GitopsError(Code.BOT_CONFIG_INVALID, f"branch {where} has no {CONFIG_FILE}", path=CONFIG_FILE)
         return parse_bot_config(content)
 
-    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
-        """What approvals of a cluster are bound to; `commit` stands for its branch if that does not exist.
+    def clusters(self, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:
+        """The clusters of the repository, each where its ledger records it, else where `gitops.yaml` declares it.
 
-        `config` is `gitops.yaml` of the default branch, if the caller has read it. A repository without a name is identified by
-        the root commit of the branch.
+        `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
         """
-        anchor = self.head_of(rule.ref) or commit
-        if anchor is None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-        repository = (config or self.config()).repository
-        if repository is None:
-            repository = "root:" + self.tools.store.commits_between(None, anchor, first_parent=True)[-1].id
-        return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
+        refs, store = self.tools.remote.refs(LEDGERS.rstrip("/")), self.tools.store
+        self.tools.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
+        return clusters_in_force(config or self.config(), newest_entries(store, refs))
+
+    def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
+        """Where a rule places a cluster, as `Scopes.target` says; `config` is `gitops.yaml`, if the caller has read it."""
+        return self.scopes.target(rule, commit, config or self.config())
+
+    def recorded_target(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> ClusterTarget:
+        """What approvals of a cluster are bound to: where its ledger records it, before that where a rule places it."""
+        return self.target(rule, config=config) if position.scope is None else position.scope.target
+
+    @property
+    def scopes(self) -> Scopes:
+        """Where clusters are."""
+        return Scopes(self.tools.store, self.tools.open_tree, self.head_of, self.default_ref)
 
     def anchor(self, rule: ClusterRule, first: VerifiedEntry) -> None:
         """Compare the first entry of a ledger with its source commit on the branch, so that it cannot bring keys of its own.
@@ -156,8 +163,15 @@ class Project:
         entry = view.entry
         if entry is None:
             return LedgerPosition()
+        scope = self.scopes.after(entry)
+        if scope.target.cluster != rule.name:
+            detail = f"the ledger of {rule.name} goes on as {scope.target.cluster}"
+            raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
+        applied_all &= not any(
+            c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes
+        )
         converged = (
             applied_all and view.trust is not None and not trust_waits(self.tools.store, source, view.trust.digest)
         )
@@ -167,7 +181,23 @@ class Project:
             converged=converged,
             trust=view.trust,
             debts=() if view.state is None else open_debts(view.state),
+            scope=scope,
         )
+
+    def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
+        """Whether a cluster is declared elsewhere than its ledger records it, on its branch as it is now. Raises GitopsError."""
+        store, scope, applied = self.tools.store, position.scope, position.applied
+        commit = self.head_of(rule.ref) or applied
+        if scope is None or applied is None or commit is None:
+            return False
+        here = Found(commit, store.commit(commit).tree, rule.ref)
+        place = self.scopes.folder(rule, here, scope, applied, config=config, in_place=False)
+        storage = scope.storage
+        if not position.converged or self.scopes.file(place.root, place.rule.path) != self.scopes.file(
+            store.commit(applied).tree, rule.path
+        ):
+            storage = self.scopes.storage(place.root, place.rule.path)
+        return place.declares(storage) != scope
 
     def fetch_commits(self, *commits: str) -> None:
         """Fetch those commits that are missing here, by their ids. Raises GitopsError `git_object_missing`, RemoteError."""
@@ -229,6 +259,7 @@ class Project:
             position,
             base=base,
             tree=tree,
+            ref=request.target,
             authors=position.people_of(request),
             count_signers=target is not None,
             config=config,
@@ -243,35 +274,36 @@ class Project:
         *,
         base: str | None,
         tree: str | None = None,
+        ref: str | None = None,
+        in_place: bool = False,
         authors: Iterable[str] = (),
         count_signers: bool = False,
         config: BotConfig | None = None,
         actor: str | None,
     ) -> Workspace:
-        """The workspace of a cluster at a commit, or at a root `tree` that `commit` names for people and entries.
+        """The workspace of a cluster at a commit for branch `ref`, or at a root `tree` that `commit` names in entries.
 
+        The branch is that of the cluster, if none is given. The folder is that which the commit declares for the cluster; with
+        `in_place` that of the ledger, whatever is declared.
         Authors are those of the commits from `base` to `commit`, with `count_signers` also those who signed them, those of
-        `position`, and `authors`, who are known by other means. `config` is `gitops.yaml`, if the caller has read it. Raises
-        GitopsError if the folder, the keys or the rules of the commit cannot be used.
+        `position`, and `authors`, who are known by other means. Raises GitopsError if what the commit holds cannot be used.
         """
-        tools, store = self.tools, self.tools.store
-        root = tree or store.commit(commit).tree
-        folder = store.subtree(root, rule.path)
-        if folder is None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{commit[:12]} has no folder {rule.path}", path=rule.name)
-        require_plain(store, folder, rule.path)
-        config = config or self.config()
-        files = trust_at(store, root)
+        tools, store, config = self.tools, self.tools.store, config or self.config()
+        found_at = Found(commit, tree or store.commit(commit).tree, ref or rule.ref)
+        place = self.scopes.folder(rule, found_at, position.scope, position.applied, config=config, in_place=in_place)
+        folder, scope = place.tree, position.scope
+        require_plain(store, folder, place.rule.path)
+        files = trust_at(store, place.root)
         trust, paths = trust_root(files), tuple(files)
-        found = authors_of(store, base=base, head=commit, path=rule.path, files=paths)
-        found |= position.authors | frozenset(authors)
-        if count_signers:
-            found |= signers_of(store, trust, base=base, head=commit, path=rule.path, files=paths)
-        source_tree = tools.open_tree(store, folder, rule.path)
+        histories, signing = place.histories(rule, commit, base), trust if count_signers else None
+        found = position.authors.union(authors, *(self._authors(*each, paths, signing) for each in histories))
+        source_tree = tools.open_tree(store, folder, place.rule.path)
         return Workspace(
             tree=source_tree,
-            config_dir=rule.path,
-            open_stores=lambda storage: tools.stores(rule, storage),
+            config_dir=place.rule.path,
+            open_stores=lambda declared: tools.stores(
+                rule, *((scope.storage, scope.home) if scope else (declared, rule.name))
+            ),
             provider=tools.provider,
             clock=tools.clock,
             ids=tools.ids,
@@ -279,22 +311,44 @@ class Project:
             workers=config.apply.parallel,
             fail_fast=config.apply.fail_fast,
             governance=Governance(
-                target=self.target(rule, commit, config),
-                source=SourceRevision(commit, folder),
+                target=scope.target if scope else self.target(rule, place.commit, place.declaring),
+                source=SourceRevision(place.commit, folder),
                 authors=found,
                 trust_files=files,
                 trust=trust,
-                changed_files=lambda other: _changed_paths(store, other, folder),
-                admit=lambda view: self._admit(view, commit),
+                changed_files=lambda other: changed_paths(store, other, folder),
+                admit=lambda view: self._admit(view, place.commit, position, trust, config),
+                scope=scope,
+                declares=place.declares,
+                stores_at=lambda there: tools.stores(rule, there.storage, there.home),
             ),
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
             faults=tools.faults,
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
         )
 
-    def _admit(self, view: LedgerView, commit: str) -> None:
-        """A source commit is applied only if it continues the one applied last."""
-        applied = None if view.entry is None or view.entry.source is None else view.entry.source.commit
+    def _authors(
+        self, base: str | None, head: str, path: str, files: tuple[str, ...], signing: TrustRoot | None
+    ) -> frozenset[str]:
+        """The authors of a range of commits, and with keys (`signing`) those who signed them."""
+        found = authors_of(self.tools.store, base=base, head=head, path=path, files=files)
+        if signing is not None:
+            found |= signers_of(self.tools.store, signing, base=base, head=head, path=path, files=files)
+        return found
+
+    def _admit(
+        self, view: LedgerView, commit: str, position: LedgerPosition, trust: TrustRoot, config: BotConfig
+    ) -> None:
+        """A source commit is applied only if it continues the one applied last; a new ledger begins with rules in force."""
+        entry = view.entry
+        if entry is None:
+            self._admit_first(trust, config)
+            return
+        if entry.scope is not None and entry.scope.closed:
+            raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} took the cluster out", path=CONFIG_FILE)
+        if entry.scope is not None and position.scope not in (None, entry.scope):
+            raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
+        applied = None if entry.source is None else entry.source.commit
         if applied is None or applied == commit:
             return
         store = self.tools.store
@@ -303,6 +357,14 @@ class Project:
             raise IntegrityError(Code.LEDGER_DIVERGED, detail)
         if not store.is_ancestor(applied, commit):
             raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
+
+    def _admit_first(self, trust: TrustRoot, config: BotConfig) -> None:
+        """A new ledger takes its first rules from no merge alone: they are in force in another ledger, if there is one."""
+        others = [self.position(other) for other in self.clusters(config)]
+        known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
+        if known and trust.digest not in {each.digest for each in known}:
+            detail = "the keys and rules of this commit are in force in no other ledger of the repository"
+            raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
 
     def accepted_schema(
         self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None
@@ -326,35 +388,3 @@ class Project:
 def head_ref(request: ChangeRequest) -> str:
     """The ref of the remote that holds the head of a request."""
     return request.head_ref or f"refs/gitops/requests/{request.number}/head"
-
-
-def require_plain(store: GitReader, folder: str, path: str) -> None:
-    """Refuse a cluster folder with a link, a submodule or an unsafe name anywhere in it, declared or not.
-
-    None of them is ever followed. But reviewers, and programs in a checkout, would see other bytes than an approval covers.
-
-    Raises GitopsError `source_symlink`, `source_submodule`, `source_name_unsafe`, `source_too_large`.
-    """
-    pending, seen = [(path, folder)], {folder}
-    while pending:
-        directory, tree = pending.pop()
-        entries = store.entries(tree)
-        checked_listing(directory, (entry.name for entry in entries), _LISTING)
-        for entry in entries:
-            name = f"{directory}/{entry.name}"
-            if entry.type in _LINKS:
-                code, what = _LINKS[entry.type]
-                raise GitopsError(code, f"{name} is a {what}", path=name)
-            if entry.type is EntryType.TREE and entry.id not in seen:
-                seen.add(entry.id)
-                pending.append((name, entry.id))
-        if len(seen) > _MAX_FOLDERS:
-            raise GitopsError(Code.SOURCE_TOO_LARGE, f"{path} has more than {_MAX_FOLDERS} folders", path=path)
-
-
-def _changed_paths(store: GitReader, other: str, folder: str) -> tuple[str, ...]:
-    """Files that differ from another tree of the folder; empty if that tree is missing here."""
-    try:
-        return store.changed_paths(other, folder)
-    except GitopsError:
-        return ()

@@ -38,7 +38,7 @@ def receive_push(
     `gitops.yaml` of the target branch cannot be read.
     """
     context = EventContext(Bot(project, forge, actor, person))
-    targets = {rule.ref for rule in context.config.clusters}
+    targets = {context.project.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
     # Merges first, so that plans are made against what is applied.
     for update in updates:
         if update.ref in targets and update.new != ZERO:

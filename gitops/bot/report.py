@@ -71,7 +71,7 @@ def report_plan(
         refusals=refusals,
         debts=debts,
         forge_commands=_takes_commands(context),
-        several=len(context.config.clusters) > 1,
+        several=len(context.clusters) > 1,
         templates=context.templates,
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
@@ -136,7 +136,7 @@ def report_apply(
             notes=notes,
             run=context.bot.run_url,
             forge_commands=_takes_commands(context),
-            several=len(context.config.clusters) > 1,
+            several=len(context.clusters) > 1,
             templates=context.templates,
         )
         context.bot.on_report(ClusterReport(comment, line))
@@ -161,7 +161,7 @@ def report_refusal(
         refusals=refusals,
         run=context.bot.run_url,
         forge_commands=_takes_commands(context),
-        several=len(context.config.clusters) > 1,
+        several=len(context.clusters) > 1,
         templates=context.templates,
     )
     context.bot.on_report(ClusterReport(comment, line))
@@ -219,7 +219,7 @@ def _write_check(
     """Write the check, with each diagnostic on its line; what is about a whole file is on its first."""
     if not (context.forge.features.checks and context.config.forge.checks):
         return
-    path = context.config.cluster(subject.cluster).path
+    path = next((rule.path for rule in context.clusters if rule.name == subject.cluster), ".")
     folder = "" if path == "." else f"{path}/"
     annotations = tuple(
         Annotation(

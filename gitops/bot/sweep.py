@@ -34,7 +34,7 @@ _MOST_REQUESTS = 20
 
 def sweep(context: EventContext, cluster: str | None = None) -> Iterator[LogLine]:
     """Sweep all clusters, or the one called `cluster`; a problem of one does not stop the others."""
-    rules = [rule for rule in context.config.clusters if cluster in (None, rule.name)]
+    rules = [rule for rule in context.clusters if cluster in (None, rule.name)]
     if isinstance(context.forge, RequestKeeper):
         try:
             yield from catch_up(context, context.forge)
@@ -71,7 +71,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
         reason = f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
     elif ledger.intents().intents:
         reason = "an operation was interrupted"
-    elif position.converged:
+    elif position.converged and not context.project.scope_waits(rule, position, context.config):
         yield LogLine(f"{rule.name}: nothing to do")
         return
     else:
@@ -90,7 +90,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
 
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
     """The operation that holds a lock, since when, and the command that removes it."""
-    info, only = lock.info, len(context.config.clusters) == 1
+    info, only = lock.info, len(context.clusters) == 1
     command = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"

@@ -106,7 +106,8 @@ def _decision_context(options: argparse.Namespace) -> DecisionContext:
 
     local = open_project(options)
     rule = local.rule(options.cluster, options.config)
-    ledger, target, publisher = local.ledger(rule), local.project.target(rule), local.approval_publisher(rule)
+    project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)
+    target = project.recorded_target(rule, project.position(rule), project.config())
     return DecisionContext(ledger, target, publisher, SystemClock(), RandomIds(), NoFaults(), os.getpid())
 
 

@@ -13,7 +13,7 @@ from gitops.cluster.workspace import Workspace
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
-    from gitops.model.outcome import VerbOutcome
+    from gitops.model.outcome import ApplyOutcome, VerbOutcome
     from gitops.wiring.project import LocalProject
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
@@ -24,7 +24,7 @@ def to_read(options: argparse.Namespace) -> tuple[Workspace]:
     project = project_of(options)
     if project is None:
         return (folder_of(options, None),)
-    return (project.workspace(project.rule(options.cluster, options.config), None),)
+    return (project.workspace(project.rule(options.cluster, options.config), None, in_place=True),)
 
 
 def to_write(options: argparse.Namespace) -> tuple[Workspace]:
@@ -33,7 +33,7 @@ def to_write(options: argparse.Namespace) -> tuple[Workspace]:
     if project is None:
         return (folder_of(options, actor),)
     project.person()
-    return (project.workspace(project.rule(options.cluster, options.config), actor),)
+    return (project.workspace(project.rule(options.cluster, options.config), actor, in_place=True),)
 
 
 def to_validate(options: argparse.Namespace) -> tuple[Workspace]:
@@ -68,6 +68,24 @@ def plan(options: argparse.Namespace) -> VerbOutcome | int:
     else:
         say(to_mermaid(graph) if graph_format == "mermaid" else to_text(graph))
     return OK if outcome.ok else FAILED
+
+
+def apply(options: argparse.Namespace) -> ApplyOutcome:
+    """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends."""
+    from gitops.apply.apply import apply as run
+
+    actor, local = actor_of(options), project_of(options)
+    if local is None:
+        return run(folder_of(options, actor))
+    from gitops.bot.move_cluster import move_cluster
+
+    local.person()
+    rule, project = local.rule(options.cluster, options.config), local.project
+    moved = move_cluster(project, rule, project.position(rule), project.config(), lambda: local.workspace(rule, actor))
+    if moved.outcome is not None and (moved.refused or moved.rule is None):
+        return moved.outcome
+    outcome = run(local.workspace(moved.rule or rule, actor, in_place=True))
+    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
 
 
 def planning_workspace(options: argparse.Namespace) -> Workspace:

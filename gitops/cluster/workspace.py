@@ -19,6 +19,7 @@ from gitops.model.change import Change
 from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.plan import ExecNode, NodeResult
 from gitops.model.resource import Resource
+from gitops.model.scope import ClusterScope
 from gitops.model.trust import TrustRoot
 
 # Facts of a result that the apply verb reads.
@@ -46,7 +47,9 @@ class Governance:
 
     `authors` are the authors of what is applied. `trust_files` are the files of keys and rules at the source
     commit (path to bytes) and `trust` what they say. `changed_files` lists the files of the cluster folder that differ from
-    another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view.
+    another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view. `scope` is
+    where the newest entry records the cluster, None before the first one, `declares` where the configuration declares it, None
+    where it was taken out; its argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place.
     """
 
     target: ClusterTarget
@@ -56,6 +59,13 @@ class Governance:
     trust: TrustRoot
     changed_files: Callable[[str], tuple[str, ...]]
     admit: Callable[[LedgerView], None]
+    scope: ClusterScope | None
+    declares: Callable[[str | None], ClusterScope | None]
+    stores_at: Callable[[ClusterScope], Stores]
+
+    def recorded(self, view: LedgerView) -> ClusterScope | None:
+        """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""
+        return self.scope if view.entry is None or view.entry.scope is None else view.entry.scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,12 +92,16 @@ class _Part(BaseModel):
 
 
 class ClusterRule(_Part):
-    """One cluster: its name, its folder, the branch that it follows and the environment that it is."""
+    """One cluster: its name, its folder, the branch that it follows and the environment that it is.
+
+    `renamed_from` is the name of the ledger that the cluster goes on with.
+    """
 
     name: _Name
     path: _Folder
     branch: _Branch = "main"
     environment: _Name = "production"
+    renamed_from: _Name | None = None
 
     @property
     def ref(self) -> str:
@@ -198,11 +202,15 @@ def parse_bot_config(source: bytes) -> BotConfig:
     # Names become refs, and refs that differ in case alone are one file on some systems.
     seen: dict[str, str] = {}
     repeated: list[tuple[_Place, str]] = []
-    for number, rule in enumerate(config.clusters):
-        name = rule.name.lower()
-        if name in seen:
-            repeated.append((("clusters", number, "name"), f"there is a cluster called {seen[name]} already"))
-        seen.setdefault(name, rule.name)
+    for key in ("name", "renamed_from"):
+        for number, rule in enumerate(config.clusters):
+            name: str | None = getattr(rule, key)
+            if name is None:
+                continue
+            if name.lower() in seen:
+                detail = f"there is a cluster called {seen[name.lower()]} already"
+                repeated.append((("clusters", number, key), detail))
+            seen.setdefault(name.lower(), name)
     if repeated:
         raise _invalid(root, repeated)
     return config

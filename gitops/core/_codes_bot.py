@@ -53,6 +53,14 @@ trust_missing | E | there are no trusted signers yet | add an allowed-signers fi
   gitops.yaml, or a file of keys that it names, is not on the target branch
 trust_change_pending | W | a change of keys or rules is not approved yet | have it approved under the current rules
   the keys or rules of the target branch differ from those of the last ledger entry
+cluster_change_pending | W | where the cluster is changes, and this is not approved yet | approve cluster.NAME
+  gitops.yaml or storage in cluster.yaml differ from what the last ledger entry records; until the approval that stays in force
+cluster_graphs_elsewhere | E | the new storage does not hold the graphs of the cluster | copy the graphs there, then apply again
+  the storage of a cluster changes, and graphs that the ledger records are missing there or differ
+cluster_rules_differ | E | a new cluster would begin with rules that are not approved | approve trust.NAME of another cluster
+  the keys and rules of its first commit are in force in no other ledger of the repository
+cluster_closed | E | the ledger of the cluster is closed | give the cluster another name, or have cluster.NAME approved
+  the cluster was taken out of gitops.yaml, or goes on under another name
 not_a_repository | E | this is not a git repository | run the command inside a clone
   neither this folder nor a parent folder is a git repository
 git_failed | E | git failed | see the message of git

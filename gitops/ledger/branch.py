@@ -27,7 +27,16 @@ from gitops.core.faults import Faults, NoFaults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.anchor import StorageAnchor, check_anchor
-from gitops.ledger.chain import APPROVALS, ENTRY, TRUST, VerifiedEntry, first_entry, read_verified_entry, trust_files
+from gitops.ledger.chain import (
+    APPROVALS,
+    ENTRY,
+    TRUST,
+    VerifiedEntry,
+    first_entry,
+    ledger_ref,
+    read_verified_entry,
+    trust_files,
+)
 from gitops.ledger.documents import write_entry, write_intent, write_state
 from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
@@ -329,7 +338,10 @@ class BranchLedger:
         seen = self._heads.known().seen
         try:
             with around(self._faults, "ledger.branch", "push"):
-                push_own(self._remote, RefUpdate(self._ref, view.head or ZERO, found.commit.id))
+                moved = RefUpdate(self._ref, view.head or ZERO, found.commit.id)
+                # Under a new name the ledger goes on as another branch, from this entry on.
+                begun = [RefUpdate(ledger_ref(name), ZERO, moved.new) for name in found.entry.new_names]
+                push_own(self._remote, moved, *begun)
         except ConflictError as error:
             raise conflict_error() from error
         except RemoteError as error:

@@ -64,6 +64,7 @@ from gitops.model.ledger import (
     Status,
     StatusRecord,
 )
+from gitops.model.scope import ClusterScope
 
 __all__ = [
     "read_entry",
@@ -187,6 +188,9 @@ _ENTRY_3: Members = {
         record(FormerLedger, {"genesis": nullable(OBJECT_ID), "head": nullable(OBJECT_ID), "found": LINE})
     ),
     "quarantined": list_of(OBJECT_ID),
+    "scope": nullable(
+        record(ClusterScope, {"target": TARGET, "storage": nullable(LINE), "home": LINE, "closed": BOOLEAN})
+    ),
 }
 
 

@@ -39,16 +39,16 @@ class _FoundLock:
     seen: LockObservation
 
 
-def push_own(remote: GitRemote, update: RefUpdate) -> None:
-    """Push one ref to a commit that only this process made, or delete it. Raises as `push` does.
+def push_own(remote: GitRemote, *updates: RefUpdate) -> None:
+    """Push refs to a commit that only this process made, or delete them, all or none. Raises as `push` does.
 
     A transport may send a push again whose answer it lost; the second one then finds the ref moved by the first. As the
     commit is unique, the ref shows whether the first one succeeded.
     """
     try:
-        remote.push([update])
+        remote.push(updates)
     except ConflictError:
-        if remote.refs(update.ref).get(update.ref, ZERO) != update.new:
+        if any(remote.refs(update.ref).get(update.ref, ZERO) != update.new for update in updates):
             raise
 
 

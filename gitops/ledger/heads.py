@@ -225,7 +225,7 @@ class Heads:
     def _verify_head(self, head: str, known: KnownHeads) -> VerifiedEntry:
         """Rules 2 and 3."""
         found = verify_chain(self._store, head, known.pin)
-        if found.entry.target.cluster != self._settings.cluster:
+        if self._settings.cluster not in (found.entry.target.cluster, *found.entry.new_names):
             detail = f"{head[:12]} is an entry of cluster {found.entry.target.cluster}"
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail, path=self.ref)
         if known.pin is None:

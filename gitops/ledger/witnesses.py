@@ -110,7 +110,7 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
             return EntryWitness(WitnessKind.PART, entry)
         joins = _newest_common(reader, entry, ledger.entries)
         found = verify_chain(reader, entry, joins)
-        if found.entry.target.cluster != ledger.cluster:
+        if ledger.cluster not in (found.entry.target.cluster, *found.entry.new_names):
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"it is an entry of cluster {found.entry.target.cluster}")
         if joins is None:
             first = first_entry(reader, entry)

@@ -37,12 +37,15 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 
 
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
-    """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says."""
+    """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says.
+
+    The cluster stays where the entry before records it, unless this one records it elsewhere.
+    """
     if view.entry is None:
         return replace(entry, number=1, previous=None)
-    at = parse_timestamp(entry.at)
+    at, scope = parse_timestamp(entry.at), entry.scope or view.entry.scope
     dated = entry.at if at is None else timestamp(view.time(at))
-    return replace(entry, number=view.entry.number + 1, previous=view.head, at=dated)
+    return replace(entry, number=view.entry.number + 1, previous=view.head, at=dated, scope=scope)
 
 
 def approval_documents(reader: GitReader, uses: Iterable[ApprovalUse]) -> dict[str, bytes | None]:

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     QUERY = "query"
     POLICY = "policy"
     TRUST = "trust"
+    CLUSTER = "cluster"
     UNKNOWN = "unknown"
 
 
@@ -105,3 +106,8 @@ def policy_address(name: str) -> Address:
 def trust_address(cluster: str) -> Address:
     """`trust.<cluster>`: the keys and rules that a branch ledger is governed by."""
     return Address(f"trust.{cluster}")
+
+
+def cluster_address(cluster: str) -> Address:
+    """`cluster.<name>`: where the cluster of a branch ledger is."""
+    return Address(f"cluster.{cluster}")

@@ -42,7 +42,7 @@ class Reason(StrEnum):
 class Change:
     """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
 
-    `disposition` and `reason` say what apply will do; they never decide what the change is.
+    `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
     """
 
     address: Address
@@ -53,3 +53,4 @@ class Change:
     reason: Reason | None = None
     binding_change: bool = False
     migration: MigrationPreview | None = None
+    details: tuple[str, ...] = ()

@@ -162,6 +162,20 @@ class TrustKind(ResourceKind):
         return "changing keys or rules changes who may approve"
 
 
+class ClusterKind(ResourceKind):
+    """Where a cluster is. A new one is applied by the start of its ledger; every other change decides what approvals are for."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved under the keys and rules in force, else the cluster stays where it is."""
+        return _APPLIED if change.action is Action.CREATE or change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - the rule needs no situation
+        """Everything but a new cluster is gated."""
+        if change.action is Action.DELETE:
+            return "taking out a cluster leaves its graphs without a ledger"
+        return "moving a cluster changes what its approvals are for" if change.action is Action.UPDATE else None
+
+
 class UnknownKind(ResourceKind):
     """What another release recorded: compared but never applied. Row 25."""
 
@@ -177,6 +191,7 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
         Kind.QUERY: QueryKind(),
         Kind.POLICY: PolicyKind(),
         Kind.TRUST: TrustKind(),
+        Kind.CLUSTER: ClusterKind(),
         Kind.UNKNOWN: UnknownKind(),
     }
 )

@@ -15,6 +15,7 @@ from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget, Via
+from gitops.model.scope import ClusterScope
 
 
 class EntryKind(StrEnum):
@@ -22,7 +23,7 @@ class EntryKind(StrEnum):
 
     INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts, REVOKE
     only revocations. REPAIR only says which commits were removed from the branch. ADOPT follows an import over what an earlier
-    ledger left, with the approvals of it.
+    ledger left, with the approvals of it. SCOPE only records where the cluster is from then on.
     """
 
     IMPORT = "import"
@@ -33,6 +34,7 @@ class EntryKind(StrEnum):
     REVOKE = "revoke"
     REPAIR = "repair"
     ADOPT = "adopt"
+    SCOPE = "scope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,11 @@ class LedgerEntry:
     the commit's first parent. `authors` are the authors of what is applied, who may not approve it. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
-    entry, `settled` are closed by it. `version` is that of its document, and says by which rules it is verified: what entries
-    before version 3 lack is unknown. `revoked` are the revocations that it takes in, `former` is what an import found of an
+    entry, `settled` are closed by it. `revoked` are the revocations that it takes in, `former` is what an import found of an
     earlier ledger, `quarantined` are commits that a repair removed from the branch, the newest first.
+    `target` is where the cluster was before it, `scope` where it is from then on, None after an
+    entry of the first release. `version` is that of its document, and says by which rules it is verified: what entries before
+    version 3 lack is unknown.
     """
 
     number: int
@@ -159,7 +163,14 @@ class LedgerEntry:
     revoked: tuple[RecordedRevocation, ...] = ()
     former: FormerLedger | None = None
     quarantined: tuple[str, ...] = ()
+    scope: ClusterScope | None = None
     version: int = ENTRY_VERSION
+
+    @property
+    def new_names(self) -> tuple[str, ...]:
+        """The name under which the cluster of this entry goes on, where it gets another one."""
+        after = self.target.cluster if self.scope is None else self.scope.target.cluster
+        return () if after == self.target.cluster else (after,)
 
     @property
     def carried(self) -> tuple[str, ...]:

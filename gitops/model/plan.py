@@ -16,6 +16,7 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
+from gitops.model.scope import ScopeChange
 from gitops.model.trust import RuleChange
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class PlanInputs:
     previews: Mapping[Address, MigrationPreview] = field(default_factory=lambda: MappingProxyType({}))
     recorded: Mapping[Address, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
+    scope_change: ScopeChange | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
     may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))

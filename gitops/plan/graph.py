@@ -58,7 +58,7 @@ def build_graph(
 
     `dependencies` are the desired references, `applied_dependencies` those that the ledger records. The order of the
     arguments' items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
-    schema updates; queries and policies; keys and rules; the barrier; graph deletes by id, each behind what rides on it;
+    schema updates; queries and policies; cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it;
     a node that an edge makes wait comes as soon as it may.
 
     With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all
@@ -205,7 +205,7 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
         return 0, graph, 1, address
     if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
         return 1, graph, 0, address
-    return (3 if address.kind is Kind.TRUST else 2), "", 0, address
+    return (3 if address.kind in (Kind.TRUST, Kind.CLUSTER) else 2), "", 0, address
 
 
 def _moves_graph(change: Change) -> bool:

@@ -25,6 +25,7 @@ from gitops.model.change import Action, Change
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TrustChange
+from gitops.model.scope import ScopeChange
 from gitops.plan.planner import diff, make_plan
 
 if TYPE_CHECKING:
@@ -67,24 +68,31 @@ def _plan(current: Session) -> PlanOutcome:
 
 
 def plan_session(
-    current: Session, state: LedgerState, pending: frozenset[str] = frozenset(), *, explain: bool = False
+    current: Session,
+    state: LedgerState,
+    pending: frozenset[str] = frozenset(),
+    *,
+    explain: bool = False,
+    in_place: bool = False,
 ) -> tuple[Plan, AcceptedApprovals]:
     """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
 
     `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
-    nothing that is applied depends on it.
+    nothing that is applied depends on it. With `in_place` the cluster stays where it is: its own change waits, also if approved.
     """
     desired, governance = current.desired, current.workspace.governance
-    trust, in_force = None, current.view.trust
+    trust, scope, in_force = None, None, current.view.trust
     # Before the first entry no keys and rules are in force, so nothing changes them.
     if governance is not None and in_force is not None:
         cluster, wanted = governance.target.cluster, governance.trust
         meaning = rule_changes(trust_address(cluster), in_force, wanted)
         trust = TrustChange(cluster, in_force.digest, wanted.digest, meaning)
-    changes = diff(desired, state, trust)
+    if governance is not None:
+        scope = ScopeChange(governance.recorded(current.view), governance.declares(desired.storage))
+    changes = diff(desired, state, trust, scope)
     approvals = accept_approvals(
         current.opened.ledger,
-        changes=changes,
+        changes=[c for c in changes if not (in_place and c.address.kind is Kind.CLUSTER)],
         desired=desired,
         view=current.view,
         at=current.at,
@@ -100,6 +108,7 @@ def plan_session(
         previews={schema: preview for schema, (preview, _) in migrations.items()},
         recorded=_recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
+        scope_change=scope,
         approvals_needed=approvals.needed,
         alone=approvals.emergencies,
         may_approve=approvals.may_approve,

@@ -9,12 +9,13 @@ from gitops.approvals.verify import change_digest, change_form, covers_change
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, trust_address
+from gitops.model.address import Address, Kind, cluster_address, trust_address
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Situation, rules_of
 from gitops.model.ledger import LedgerState
 from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, SchemaImpact, TrustChange
 from gitops.model.resource import Dependency, DesiredState, edges_near
+from gitops.model.scope import ScopeChange
 from gitops.plan.graph import build_graph
 
 
@@ -29,7 +30,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
         replace(change, migration=inputs.previews.get(change.address))
         if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE
         else change
-        for change in diff(desired, inputs.state, inputs.trust_change)
+        for change in diff(desired, inputs.state, inputs.trust_change, inputs.scope_change)
     )
     edges = edges_near(desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending)
@@ -68,7 +69,9 @@ def make_plan(inputs: PlanInputs) -> Plan:
     )
 
 
-def diff(desired: DesiredState, state: LedgerState, trust: TrustChange | None = None) -> tuple[Change, ...]:
+def diff(
+    desired: DesiredState, state: LedgerState, trust: TrustChange | None = None, scope: ScopeChange | None = None
+) -> tuple[Change, ...]:
     """All differences between recorded and desired, sorted by address; dispositions are still the default.
 
     A policy of unchanged content whose recorded bindings are absent or differ gives an update with equal digests, marked
@@ -87,7 +90,16 @@ def diff(desired: DesiredState, state: LedgerState, trust: TrustChange | None = 
             changes.append(Change(address, Action.UPDATE, before[address], after[address], binding_change=True))
     if trust is not None and trust.before != trust.after:
         changes.append(Change(trust_address(trust.cluster), Action.UPDATE, trust.before, trust.after))
+    if scope is not None and scope.before != scope.after:
+        changes.append(_scope_change(scope, sum(address.kind is Kind.GRAPH for address in before)))
     return tuple(sorted(changes, key=lambda c: c.address))
+
+
+def _scope_change(scope: ScopeChange, graphs: int) -> Change:
+    before, after = scope.before, scope.after
+    action = Action.CREATE if before is None else Action.DELETE if after is None else Action.UPDATE
+    was, now = (None if each is None else each.digest for each in (before, after))
+    return Change(cluster_address(scope.cluster), action, was, now, details=scope.details(graphs))
 
 
 def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iterable[str]) -> Situation:

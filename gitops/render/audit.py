@@ -115,11 +115,12 @@ def _kept_form(entry: LedgerEntry) -> Form:
         for r in found
     ]
     before = {} if former is None else {"found": former.found, **present(genesis=former.genesis, head=former.head)}
+    scope = None if entry.scope is None else {**entry.scope.facts(), "closed": entry.scope.closed}
     return {
         "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
         "revoked": revoked,
         "quarantined": list(entry.quarantined),
-        **present(former=before or None),
+        **present(former=before or None, scope=scope),
     }
 
 

@@ -72,6 +72,7 @@ def change_rows(
             "action": _action(change, gated),
             "resource": change.address,
             "effect": _effect(change, words),
+            "details": change.details,
         }
         for change in sorted(changes, key=lambda each: (_risk(each, gated), each.address))
     )

@@ -219,6 +219,7 @@ def _change(change: Change, *, migration: bool = False) -> Form:
         reason=change.reason.value if change.reason else None,
         binding_change=True if change.binding_change else None,
         migration=plain(change.migration.to_json()) if migration and change.migration else None,
+        details=list(change.details) or None,
     )
 
 

@@ -139,6 +139,7 @@ def change_lines(plan: Plan) -> list[str]:
     for change in plan.changes:
         lines.append(_change(change))
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
+        lines += [f"      {detail}" for detail in change.details]
         if (view := views.get(change.address)) is None:
             continue
         lines += [] if view.supported else ["      migration UNSUPPORTED:"]

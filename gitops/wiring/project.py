@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from gitops.apply.provider import ClusterProvider
 from gitops.approving.approve import ApprovalPublisher
 from gitops.bot.project import Project, ProjectTools
+from gitops.bot.scopes import declared_rule
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
@@ -258,16 +259,21 @@ class LocalProject:
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
         config = self.project.config()
+        clusters = self.project.clusters(config)
         if cluster is None and folder is not None and self.repository.work_tree is not None:
             inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
-            for rule in config.clusters:
-                if rule.path == inside:
+            for rule in clusters:
+                declared = declared_rule(config, rule.name)
+                if inside in (rule.path, None if declared is None else declared.path):
                     return rule
-            known = ", ".join(rule.path for rule in config.clusters) or "none"
+            known = ", ".join(rule.path for rule in clusters) or "none"
             raise GitopsError(
                 Code.CLUSTER_NOT_FOUND, f"gitops.yaml lists no cluster with the folder {folder}; known: {known}"
             )
-        return config.cluster(cluster)
+        found = [rule for rule in clusters if cluster in (rule.name, (declared_rule(config, rule.name) or rule).name)]
+        if cluster is None or not found:
+            return config.model_copy(update={"clusters": clusters}).cluster(cluster)
+        return found[0]
 
     def working_folder(self, folder: str) -> Workspace:
         """The workspace of a cluster folder in the work tree, with uncommitted changes, against the ledger branch."""
@@ -275,7 +281,7 @@ class LocalProject:
         return Workspace(
             tree=FolderTree(folder, confined=True),
             config_dir=folder,
-            open_stores=lambda storage: self._stores(rule, storage),
+            open_stores=lambda storage: self._stores(rule, storage, rule.name),
             provider=ClusterProvider,
             clock=SystemClock(),
             ids=RandomIds(),
@@ -283,15 +289,20 @@ class LocalProject:
             faults=self._faults,
         )
 
-    def workspace(self, rule: ClusterRule, actor: str | None, request: int | None = None) -> Workspace:
-        """The workspace of a cluster at a change request, or at the head of its target branch."""
+    def workspace(
+        self, rule: ClusterRule, actor: str | None, request: int | None = None, *, in_place: bool = False
+    ) -> Workspace:
+        """The workspace of a cluster at a change request, or at the head of its target branch.
+
+        With `in_place` it is where its ledger records it, else where it is declared.
+        """
         position = self.project.position(rule)
         if request is not None:
             return self.project.workspace_of_request(rule, self.forge().request(request), position, actor=actor)
         head = self.project.head_of(rule.ref)
         if head is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-        return self.project.workspace(rule, head, position, base=position.applied, actor=actor)
+        return self.project.workspace(rule, head, position, base=position.applied, in_place=in_place, actor=actor)
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
@@ -328,25 +339,28 @@ class LocalProject:
             url = os.path.abspath(os.path.join(base, os.path.expanduser(url)))  # noqa: PTH100, PTH111, PTH118
         return ProgramRemote(self.repository.git_dir, self._login(url))
 
-    def storage_base(self, rule: ClusterRule, storage: str | None) -> str | None:
+    def storage_base(self, rule: ClusterRule, storage: str | None, home: str | None = None) -> str | None:
         """The root for the graphs of a cluster that declares `storage`, None if this machine has no storage for them.
 
+        `home` is the name under which they are kept, if that is not the name of the cluster.
         Raises GitopsError `storage_root_refused`, `storage_root_invalid`.
         """
         root = self.setting("gitops.root", path=True)
-        base = None if root is None else str(Path(root).absolute() / rule.name)
+        home = home or rule.name
+        base = None if root is None else str(Path(root).absolute() / home)
         if storage is None:
             return base
-        allowed, shared = self.setting(f"gitops.{rule.name}.storage"), self.setting("gitops.storage")
+        allowed, shared = self.setting(f"gitops.{home}.storage"), self.setting("gitops.storage")
         if allowed is None and shared is not None and storage.startswith("s3:"):
             # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
-            # A renamed cluster is another cluster.
-            declared = {each.name for each in self.project.config().clusters}
+            declared = {home if each.renamed_from == home else each.name for each in self.project.config().clusters}
             begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
-            allowed = shared if declared | begun <= {rule.name} else f"{shared.rstrip('/')}/{rule.name}"
+            # The ledgers of one renamed cluster are several branches.
+            alone = (declared | begun) - {rule.name} <= {home}
+            allowed = shared if alone else f"{shared.rstrip('/')}/{home}"
         return admitted_root(storage, base, allowed, rule.name)
 
-    def _stores(self, rule: ClusterRule, storage: str | None) -> Stores:
+    def _stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
         base = None
         problem = GitopsError(
             Code.EPHEMERAL_GRAPH_ROOT,
@@ -354,10 +368,10 @@ class LocalProject:
             path=rule.name,
         )
         try:
-            base = self.storage_base(rule, storage)
+            base = self.storage_base(rule, storage, home)
         except GitopsError as error:
             # A job without credentials has no place for graphs. It plans; only what creates or changes data is refused.
-            places = ("gitops.root", "gitops.storage", f"gitops.{rule.name}.storage")
+            places = ("gitops.root", "gitops.storage", f"gitops.{home}.storage")
             if any(self.setting(name) is not None for name in places):
                 raise
             problem = error

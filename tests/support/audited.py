@@ -125,7 +125,7 @@ class Life:
         tools = ProjectTools(
             store=self.repository,
             remote=self.remote,
-            stores=lambda rule, _: Stores(self.ledger(rule), self.engine, lambda graph: f"memory/{graph}"),
+            stores=lambda rule, _, __: Stores(self.ledger(rule), self.engine, lambda graph: f"memory/{graph}"),
             ledger=self.ledger,
             open_tree=open_commit_tree,
             provider=ClusterProvider,

@@ -34,7 +34,7 @@ class OldLife(Life):
         root = f"{self.home}/data/{CLUSTER}"
         tools = replace(
             self.project.tools,
-            stores=lambda rule, _: Stores(self.ledger(rule), engine, lambda graph: f"{root}/{graph_root(graph)}"),
+            stores=lambda rule, _, __: Stores(self.ledger(rule), engine, lambda graph: f"{root}/{graph_root(graph)}"),
         )
         self.project = type(self.project)(tools, MAIN)
 

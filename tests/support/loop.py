@@ -359,19 +359,25 @@ class Loop:
         return new, self._received(local.project, [RefUpdate(MAIN, before, new)], email(who))
 
     def sign_approval(
-        self, who: str, address: str, *, request: int | None = None, at: datetime | None = None
+        self,
+        who: str,
+        address: str,
+        *,
+        request: int | None = None,
+        at: datetime | None = None,
+        cluster: str | None = None,
     ) -> ApproveOutcome:
         """`gitops approve ADDRESS [--request N]`; the approval branch is made as if pre-receive had let it pass."""
         local = self.local(at)
         project = local.project
-        rule = project.config().cluster(None)
+        rule = local.rule(cluster)
         position = project.position(rule)
         if request is None:
-            workspace = project.workspace(rule, self.tip(), position, base=position.applied, actor=email(who))
+            workspace = project.workspace(rule, self.tip(rule.ref), position, base=position.applied, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
         by = ApprovalPublisher(
-            self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), APPROVALS
+            self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), approvals_prefix(rule.name)
         )
         return sign_approval(workspace, Address(address), by)
 

@@ -83,8 +83,8 @@ CLUSTER_COMMANDS = (
     _with_ledger(
         "apply",
         "apply what the cluster folder declares",
-        "gitops.apply.apply:apply",
-        _WRITE,
+        f"{_CLUSTER}:apply",
+        "",
         # A thread each; more would only compete for the disk.
         Argument(
             "--parallel", "N", "number of changes to apply at the same time (default 1)", type=up_to(64), default=1

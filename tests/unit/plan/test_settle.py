@@ -188,12 +188,12 @@ def test_deferred_changes_warn_and_keep_the_cluster_from_converging():
 def test_keys_and_rules_take_effect_only_when_their_node_is_done():
     inputs = PlanInputs(desired({}), LedgerState(), trust_change=TrustChange("library", hexed("a"), hexed("b")))
     waiting = run(inputs, {})[1]
-    assert (waiting.trust_applied, waiting.trust_waits, waiting.converged) == (False, True, False)
+    assert (waiting.trust_applied, waiting.rules_wait, waiting.converged) == (False, True, False)
     assert waiting.state.config_digest == inputs.desired.config_digest
     assert waiting.diagnostics.codes() == ("trust_change_pending",)
     inputs = approved(inputs, "trust.library")
     done = run(inputs, {})[1]
-    assert (done.trust_applied, done.trust_waits, done.converged) == (True, False, True)
+    assert (done.trust_applied, done.rules_wait, done.converged) == (True, False, True)
     assert [a.approval_id for a in run(inputs, {})[1].consumed] == ["AP1"]
     for outcome in (NodeOutcome.SKIPPED, NodeOutcome.FAILED, NodeOutcome.UNKNOWN):
         undone = run(inputs, {"trust.library": outcome})[1]

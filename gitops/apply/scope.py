@@ -1,0 +1,140 @@
+"""Record where a cluster is from now on, once that is approved: an entry of its own, before anything else is applied.
+
+1. The change of the cluster is approved, under the keys and rules in force and for the place that it leaves.
+2. No operation is interrupted, and no debt is open. Countersignatures are recorded first: the new place would not find them.
+3. Where its storage changes, every graph that the ledger records is at the new place, with its recorded schema, and as new as at
+   the old one. Nothing is copied, and nothing is created there instead.
+4. One entry records the new scope. It changes nothing else. Under a new name the ledger goes on as another branch, which begins
+   with this entry; the old branch ends with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.apply.entries import check_debts, make_entry, settle_debts
+from gitops.apply.recover import probe_graph
+from gitops.cluster.gate import AcceptedApprovals
+from gitops.cluster.session import Session, StateNeed, in_session
+from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.ledger.port import LedgerWrite
+from gitops.model.address import Kind, cluster_address, schema_address
+from gitops.model.change import Change, Disposition
+from gitops.model.ledger import EntryKind
+from gitops.model.outcome import ApplyOutcome
+from gitops.model.plan import ApprovalRequirement, Plan
+from gitops.model.scope import ClusterScope, ScopeChange
+from gitops.plan.draft import StateDraft
+from gitops.plan.plan import plan_session
+
+
+def apply_scope(workspace: Workspace) -> ApplyOutcome:
+    """Carry out the change of where a cluster is, if there is one and it is approved. The steps are those of this module."""
+    return in_session(workspace, "apply", StateNeed.REQUIRED, _apply_scope)
+
+
+def _apply_scope(current: Session) -> ApplyOutcome:
+    governance, written, plan_digest = current.workspace.governance, False, None
+    change: Change | None = None
+    closes = False
+    if current.ready and governance is not None and settle_debts(current):
+        scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
+        plan, accepted = plan_session(current, current.state)
+        change, plan_digest, closes = plan.change(cluster_address(scope.cluster)), plan.digest, scope.after is None
+        approved = change is not None and change.disposition is Disposition.APPLIED
+        if change is not None and approved and _may_move(current, plan, accepted, scope):
+            written = _record(current, plan, accepted, change, scope)
+    return ApplyOutcome(
+        config_dir=current.workspace.config_dir,
+        observations=current.observations(),
+        actor=current.workspace.actor,
+        config_digest=None if current.loaded.desired is None else current.loaded.desired.config_digest,
+        changes=() if change is None else (change,),
+        converged=written and closes,
+        state_written=written,
+        state=current.view.state,
+        plan_digest=plan_digest,
+        entry_id=current.view.head if written else None,
+        counted=written,
+        diagnostics=tuple(current.problems),
+    )
+
+
+def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: ScopeChange) -> bool:
+    """Steps 2 and 3; what prevents the change is reported."""
+    problems, governance = current.problems, current.workspace.governance
+    if current.opened.ledger.intents().intents:
+        detail = "an interrupted operation is not settled; until then the cluster stays where it is"
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, cluster_address(scope.cluster), detail)
+        return False
+    check_debts(current, plan, accepted)
+    after = scope.after
+    if problems.has_errors or governance is None:
+        return False
+    try:
+        left = () if after is None else _left_behind(current, after)
+    except GitopsError as error:
+        problems.add_error(error)
+        return False
+    if left:
+        detail = f"at the new place: {'; '.join(left)}. Copy the folder of each graph there, then apply again"
+        problems.add(Code.CLUSTER_GRAPHS_ELSEWHERE, cluster_address(scope.cluster), detail)
+    return not left
+
+
+def _left_behind(current: Session, after: ClusterScope) -> tuple[str, ...]:
+    """The recorded graphs that the storage of a scope does not hold as they are now. Raises GitopsError for no storage."""
+    governance, state = current.workspace.governance, current.state
+    graphs = sorted(address.name for address in state.resources if address.kind is Kind.GRAPH)
+    if governance is None or not graphs:
+        return ()
+    stores = governance.stores_at(after)
+    if stores.data_problem is not None:
+        raise stores.data_problem
+    left = []
+    for graph in graphs:
+        if stores.graph_uri(graph) == current.opened.graph_uri(graph):
+            continue
+        there, error = probe_graph(stores, graph)
+        here, _ = probe_graph(current.opened, graph)
+        schema = state.resources.get(schema_address(graph))
+        if there.reading is None:
+            left.append(f"{graph} {'is missing' if error is None else error}")
+        elif schema is not None and there.live != schema.digest:
+            left.append(f"{graph} has another schema than the ledger records")
+        elif here.reading is not None and here.reading.manifest_version != there.reading.manifest_version:
+            versions = f"{there.reading.manifest_version}, and {here.reading.manifest_version} where it was"
+            left.append(f"{graph} has version {versions}")
+    return tuple(left)
+
+
+def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: Change, scope: ScopeChange) -> bool:
+    """Step 4; whether the entry was written."""
+    workspace, ledger = current.workspace, current.opened.ledger
+    none = ApprovalRequirement(change.address, "", "")
+    consumed = next((r for r in plan.approvals_required if r.resource == change.address), none).approvals
+    draft = StateDraft(current.state)
+    record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
+    draft.use_approvals((approval.approval_id for approval in consumed), record)
+    state = replace(draft.state(), revision=current.state.revision + 1)
+    entry = make_entry(
+        workspace,
+        current.view,
+        EntryKind.SCOPE,
+        at=current.at,
+        operation=workspace.ids.ulid(),
+        state_revision=state.revision,
+        plan_digest=plan.digest,
+        config_digest=plan.config_digest,
+        changes=(change,),
+        approvals=tuple(accepted.uses[a.approval_id] for a in consumed if a.approval_id in accepted.uses),
+        scope=scope.recorded,
+    )
+    try:
+        current.view = ledger.commit(current.view, LedgerWrite(state, entry, (), consumed))
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True

@@ -1,0 +1,255 @@
+"""Where a cluster is: no merge alone moves, renames, adds or takes out a cluster, and what is approved leaves the audit good."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gitops.approvals.decisions import open_debts
+from gitops.audit.verb import audit
+from gitops.bot.context import EventContext
+from gitops.bot.sweep import sweep
+from gitops.config.gitops_yaml import ClusterRule
+from gitops.git.commit_tree import CommitTree
+from gitops.git.port import ZERO, Person, RefUpdate
+from gitops.ledger.chain import approvals_prefix, ledger_ref
+from gitops.model.ledger import LedgerEntry, LedgerState
+from tests.support.loop import CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, SIGNERS, TRUSTED, Loop, email
+
+pytestmark = pytest.mark.e2e
+
+RULE = "- {name: brain, path: cluster, branch: main, environment: production}"
+
+
+def entry(loop: Loop, cluster: str = "brain") -> LedgerEntry:
+    """The newest entry of a ledger."""
+    found = loop.local().ledger(ClusterRule(name=cluster, path="cluster")).view().entry
+    assert found is not None
+    return found
+
+
+def findings(loop: Loop, cluster: str = "brain") -> list[str]:
+    """What the audit of a ledger finds."""
+    report = audit(
+        loop.store, loop.tip(ledger_ref(cluster)), cluster, lambda reader, tree: CommitTree(reader, tree, root=".")
+    )
+    return [f"{each.code}: {each.detail}" for each in report.findings]
+
+
+def declare(loop: Loop, rules: str, **other: bytes | None) -> list[str]:
+    """Merge a `gitops.yaml` with other clusters, without a request; what the bot says."""
+    files = {"gitops.yaml": CONFIG.replace(RULE, rules).encode(), **other}
+    return loop.move(MAIN, loop.commit("mallory", files))
+
+
+def approve(loop: Loop, address: str = "cluster.brain", cluster: str = "brain", who: str = "alice") -> list[str]:
+    """Approve what is merged; what the bot then says."""
+    outcome = loop.sign_approval(who, address, cluster=cluster)
+    assert outcome.approval is not None, outcome.diagnostics
+    return loop.arrived(approvals_prefix(cluster) + outcome.approval.approval_id)
+
+
+def text_of(lines: list[str]) -> str:
+    """Lines as one text."""
+    return "\n".join(lines)
+
+
+MOVES = {
+    "environment": RULE.replace("production", "staging"),
+    "path": RULE.replace("path: cluster", "path: other"),
+    "branch": RULE.replace("main", "release"),
+    "name": RULE.replace("brain", "mind").replace("}", ", renamed_from: brain}"),
+}
+
+
+@pytest.mark.parametrize("part", sorted(MOVES))
+def test_a_cluster_moves_only_when_that_is_approved(loop: Loop, part: str) -> None:
+    if part == "branch":
+        loop.store.update_refs([*_branch(loop, "release")])
+    other = {f"other/{name}": content for name, content in _folder(loop).items()} if part == "path" else {}
+    before = entry(loop)
+
+    said = text_of(declare(loop, MOVES[part], **other))
+
+    after = entry(loop)
+    assert "cluster_change_pending" in said
+    assert (after.target, after.scope) == (before.target, before.scope)
+    assert findings(loop) == []
+
+    said = text_of(approve(loop))
+    name = "mind" if part == "name" else "brain"
+    scope = entry(loop, name).scope
+    assert before.scope is not None
+    assert scope is not None, said
+    assert scope.facts()[part] == {"path": "other", "branch": "release", "name": "mind"}.get(part, "staging")
+    assert {k: v for k, v in scope.facts().items() if k != part} == {
+        k: v for k, v in before.scope.facts().items() if k != part
+    }
+    assert findings(loop, name) == [] == findings(loop)
+    query = {f"{scope.target.path}/notes.gq": FILES["cluster/notes.gq"] + b"// More.\n"}
+    more = loop.commit("alice", query, loop.tip(scope.target.ref))
+    said = text_of(loop.move(scope.target.ref, more))
+    applied = entry(loop, name)
+    assert (applied.source and applied.source.commit, applied.target) == (more, scope.target), said
+    assert [change.disposition for change in applied.changes] == ["derived", "applied"]
+    assert findings(loop, name) == [] == findings(loop)
+
+
+def _folder(loop: Loop) -> dict[str, bytes]:
+    tree = loop.store.subtree(loop.store.commit(loop.tip()).tree, "cluster") or ""
+    return {each.name: loop.store.read(tree, each.name) or b"" for each in loop.store.entries(tree)}
+
+
+def _branch(loop: Loop, name: str) -> Iterator[RefUpdate]:
+    yield RefUpdate(f"refs/heads/{name}", ZERO, loop.tip())
+
+
+# Storage
+
+
+def test_graphs_are_neither_left_nor_made_anew_where_storage_moves(loop: Loop) -> None:
+    legacy = loop.graph("legacy")
+    there = loop.folder / "data" / "brain" / "elsewhere" / "graphs"
+    moved = {"cluster/cluster.yaml": b"storage: elsewhere\n" + CLUSTER_YAML.encode()}
+    said = text_of(loop.move("refs/heads/topic", loop.commit("mallory", moved)))
+    assert "1 change(s); needs approval: cluster.brain" in said
+    assert "2 graphs are not copied" in loop.comment(1)
+    loop.merge("carol", 1)
+    before = entry(loop)
+    assert before.scope is not None
+    assert (before.scope.storage, there.exists()) == (None, False)
+
+    said = text_of(approve(loop))
+    assert "cluster_graphs_elsewhere" in said
+    assert "legacy is missing" in said
+    assert (entry(loop).scope, there.exists(), legacy.exists()) == (before.scope, False, True)
+    assert findings(loop) == []
+
+    shutil.copytree(legacy.parent, there)
+    said = text_of(_sweep(loop))
+    after = entry(loop).scope
+    assert after is not None, said
+    assert (after.storage, after.home) == ("elsewhere", "brain")
+    shutil.rmtree(legacy.parent)
+    loop.gitops("bot", "refresh", "--repo", str(loop.server), "--cluster", "brain")
+    assert sorted(loop.local().ledger(loop.local().rule()).view().state.resources) == [
+        "graph.legacy",
+        "graph.notes",
+        "query.notes.titles",
+        "schema.legacy",
+        "schema.notes",
+    ]
+    assert findings(loop) == []
+
+
+def _sweep(loop: Loop) -> list[str]:
+    """What the timer of the bot does."""
+    local = loop.local()
+    person = Person("bot", email("bot"))
+    bot = local.bot(loop.book, "local", person, lambda _: None)
+    return [line.text for line in sweep(EventContext(bot))]
+
+
+# Taking out, adding
+
+
+def test_a_cluster_is_taken_out_only_when_that_is_approved(loop: Loop) -> None:
+    said = text_of(loop.move("refs/heads/topic", loop.commit("mallory", _rules("[]"))))
+    assert "1 change(s); needs approval: cluster.brain" in said
+    comment = loop.comment(1)
+    assert "2 graphs are left in storage default" in comment
+    assert "is left with its last entry" in comment
+    loop.merge("carol", 1)
+    assert entry(loop).scope == entry(loop).scope
+    assert "waits for a person" in text_of(_sweep(loop))
+    query = {"cluster/notes.gq": FILES["cluster/notes.gq"] + b"// More.\n"}
+    loop.move(MAIN, loop.commit("alice", query))
+    assert [c.disposition for c in entry(loop).changes if c.resource == "query.notes.titles"] == ["applied"]
+
+    approve(loop, who="bob")
+    last = entry(loop)
+    assert last.scope is not None
+    assert (last.scope.closed, [c.operation for c in last.changes]) == (True, ["delete"])
+    assert loop.graph("legacy").exists()
+    assert findings(loop) == []
+    head = loop.tip(LEDGER)
+    assert "brain" not in text_of(loop.move(MAIN, loop.commit("alice", {"cluster/README.md": b"x"})))
+    assert loop.tip(LEDGER) == head
+
+    said = text_of(declare(loop, RULE))
+    assert "cluster_closed" in said
+    assert loop.tip(LEDGER) == head
+    approve(loop, who="bob")
+    assert entry(loop).scope == replace(last.scope, closed=False)
+    assert findings(loop) == []
+
+
+def _rules(rules: str) -> dict[str, bytes | None]:
+    return {"gitops.yaml": CONFIG.replace("\n  " + RULE, " " + rules).encode()}
+
+
+def test_a_new_name_brings_no_approvers_of_its_own(loop: Loop) -> None:
+    """Renaming and new approvers in one push: the old ledger goes on, and the new one does not begin."""
+    mine = CONFIG.replace("name: brain", "name: mind").replace("[alice@people.example,", "[mallory@people.example,")
+    said = text_of(
+        loop.move(
+            MAIN, loop.commit("mallory", {"gitops.yaml": mine.encode(), SIGNERS: loop.signers(*TRUSTED, "mallory")})
+        )
+    )
+    assert "import of mind refused: the keys and rules of this commit are in force in no other ledger" in said
+    by_hand = loop.gitops("bot", "import", "--repo", str(loop.server), "--cluster", "mind", check=False)
+    assert "cluster_rules_differ" in by_hand.text
+    assert loop.store.resolve(ledger_ref("mind")) is None
+    assert findings(loop) == []
+    assert loop.sign_approval("mallory", "cluster.brain", cluster="brain").approval is None
+    assert entry(loop).scope is not None
+
+
+def test_a_new_cluster_is_planned_in_full_before_it_is_merged(loop: Loop) -> None:
+    folder = {f"second/{name}": content for name, content in _folder(loop).items()}
+    rules = RULE + "\n  - {name: second, path: second, branch: main, environment: staging}"
+    files = {"gitops.yaml": CONFIG.replace(RULE, rules).encode(), **folder}
+    said = text_of(loop.move("refs/heads/topic", loop.commit("alice", files)))
+    assert "plan of second: " in said or "second" in said
+    comments = [each.body for each in loop.book.comments(1)]
+    (second,) = [each for each in comments if "cluster.second" in each]
+    assert "graph.legacy" in second
+    assert "environment: staging" in second
+    loop.merge("carol", 1)
+    scope = entry(loop, "second").scope
+    assert scope is not None
+    assert scope.facts()["environment"] == "staging"
+    assert findings(loop, "second") == [] == findings(loop)
+
+
+def test_debts_and_used_approvals_survive_a_rename(loop: Loop) -> None:
+    rules = CONFIG + "  break_glass: [bob@people.example]\n"
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": rules.encode()}))
+    approve(loop, "trust.brain")
+    loop.move(MAIN, loop.commit("mallory", DELETE_LEGACY))
+    done = loop.confirmed("bob", "approve", "graph.legacy", "--break-glass", "--reason", "leak")
+    assert done.code == 0, done.text
+    loop.arrived(max(loop.approvals()))
+    owed = open_debts(_state(loop, "brain"))
+    assert len(owed) == 1
+    renamed = rules.replace(RULE, MOVES["name"])
+    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": renamed.encode()}))
+    said = text_of(approve(loop))
+    assert "debt_open" in said
+    assert (loop.store.resolve(ledger_ref("mind")), open_debts(_state(loop, "brain"))) == (None, owed)
+
+    loop.confirmed("carol", "countersign", owed[0].approval_id, "--reason", "seen")
+    assert loop.store.is_ancestor(loop.tip(LEDGER), loop.tip(ledger_ref("mind")))
+    assert open_debts(_state(loop, "mind")) == ()
+    used = _state(loop, "mind").approval_records
+    assert owed[0].approval_id in used
+    assert findings(loop, "mind") == [] == findings(loop)
+
+
+def _state(loop: Loop, cluster: str) -> LedgerState:
+    state = loop.local().ledger(ClusterRule(name=cluster, path="cluster")).view().state
+    assert state is not None
+    return state
