@@ -13,7 +13,8 @@ from gitops.wiring.system import git_setting
 
 if TYPE_CHECKING:
     from gitops.graph.results import GraphOutcome
-    from gitops.wiring.project import LocalProject, Setting
+    from gitops.wiring.project import LocalProject
+    from gitops.wiring.system import Setting
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""

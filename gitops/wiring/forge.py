@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gitops.config.gitops_yaml import ForgeRule
     from gitops.forge.client import Traffic
     from gitops.forge.port import Forge
-    from gitops.wiring.project import Setting
+    from gitops.wiring.system import Setting
 
 LOCAL = "local"
 _TRUE = ("1", "true")

@@ -38,7 +38,6 @@ from gitops.git.cached_remote import CachedRemote
 from gitops.git.command import GitProgram, Quarantine, config_key
 from gitops.git.commit_tree import CommitTree
 from gitops.git.head_pin import HeadPin
-from gitops.git.hooks import installed_hooks
 from gitops.git.port import GitReader, GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
@@ -47,13 +46,14 @@ from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
+from gitops.wiring.repository import has_server_hook
+from gitops.wiring.requests import find_request, is_copy
 from gitops.wiring.stores import admitted_root, graph_engine, graph_uri, open_store
-from gitops.wiring.system import RandomIds, SystemClock, share_files
+from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
 
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
 
-Setting = Callable[[str], "str | None"]
 _CUSTOM, _BRANCH = "custom", "branch"
 # In rising order: a person in two lists has the higher permission.
 _PEOPLE = {
@@ -122,7 +122,7 @@ class LocalProject:
         named = self.setting("gitops.targetBranch")
         if named is not None:
             return f"refs/heads/{named}"
-        ref = "HEAD" if isinstance(self.remote, SelfRemote) else "refs/remotes/origin/HEAD"
+        ref = "HEAD" if self.repository.work_tree is None else "refs/remotes/origin/HEAD"
         found = self.repository.symbolic_target(ref) or ""
         branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
         return f"refs/heads/{branch or 'main'}"
@@ -298,7 +298,9 @@ class LocalProject:
         """
         position = self.project.position(rule)
         if request is not None:
-            return self.project.workspace_of_request(rule, self.forge().request(request), position, actor=actor)
+            return self.project.workspace_of_request(
+                rule, find_request(self.project, self.forge, self.setting, rule, request), position, actor=actor
+            )
         head = self.project.head_of(rule.ref)
         if head is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
@@ -315,7 +317,7 @@ class LocalProject:
         return ApprovalPublisher(self.repository, self.remote, person, key, approvals_prefix(cluster))
 
     def _remote(self, name: str | None, *, offline: bool) -> GitRemote:
-        if name is None and self.repository.work_tree is None:
+        if name is None and not is_copy(self.repository, self.setting):
             return SelfRemote(self.repository)
         name = name or "origin"
         if offline:
@@ -382,14 +384,6 @@ class LocalProject:
             return graph_uri(base, graph)
 
         return Stores(self.ledger(rule, base), graph_engine(self._faults), uri, problem if base is None else None)
-
-
-def has_server_hook(git_dir: str) -> bool:
-    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
-    try:
-        return "pre-receive" in installed_hooks(git_dir, "server")
-    except GitopsError:
-        return False
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:

@@ -91,6 +91,14 @@ def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None)
     return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
 
 
+def has_server_hook(git_dir: str) -> bool:
+    """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
+    try:
+        return "pre-receive" in hooks.installed_hooks(git_dir, "server")
+    except GitopsError:
+        return False
+
+
 def remove_hooks(folder: str, hooks_folder: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Remove all hooks that this program installed, in a repository or in a folder of hooks. Returns where, and their names."""
     if hooks_folder is not None:

@@ -7,11 +7,15 @@ import re
 import secrets
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from gitops.core.clock import encode_ulid
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
+
+Setting = Callable[[str], "str | None"]
+"""Reads a value of the git configuration."""
 
 _ENTROPY_BITS = 80
 _OCTAL = re.compile(r"0?[67][0-7]{2}", re.ASCII)

@@ -139,7 +139,7 @@ def test_the_whole_life_of_a_pull_request(site: GiteaSite) -> None:
     assert "graph.legacy" in planned.summary
     assert "waits" in planned.outputs
 
-    site.approve("bob", "graph.legacy", number)
+    site.approve("bob", number)
     variables, heard = site.say("carol", number, "/gitops plan")
     for _ in range(2):
         again = site.run("command", variables, event=heard)
@@ -227,7 +227,7 @@ def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> 
     site.merge("carol", back)
     assert site.run("sweep", SCHEDULED).code == 0
     number = site.propose("alice", "retire", DELETE_LEGACY)
-    site.approve("bob", "graph.legacy", number)
+    site.approve("bob", number)
     site.merge("carol", number)
     assert site.run("sweep", SCHEDULED).code == 0
     assert not loop.graph("legacy").exists()

@@ -148,7 +148,7 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     # The last line says what it took.
     assert planned.text.splitlines()[-1].startswith(f"gitops: {len(planned.calls)} calls, ")
 
-    site.approve("bob", "graph.legacy", number)
+    site.approve("bob", number)
     heard = site.say("carol", number, "/gitops plan")
     for _ in range(2):
         again = site.run("command", TRIGGERED, event=heard)

@@ -37,7 +37,8 @@ from gitops.model.address import graph_address
 from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement
 from gitops.model.change import Reason
 from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.project import LocalProject, has_server_hook, open_commit_tree
+from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import RandomIds
 
 _HONEST = "honest@attack.invalid"

@@ -27,7 +27,8 @@ from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
-from gitops.wiring.project import LocalProject, has_server_hook
+from gitops.wiring.project import LocalProject
+from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import own_command
 
 ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS, *EXECUTION_ATTACKS)
