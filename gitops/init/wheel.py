@@ -88,9 +88,9 @@ def running_wheel() -> Wheel:
     return Wheel(f"{_DISTRIBUTION.replace('-', '_')}-{version}-{_TAG}.whl", pack(files, info))
 
 
-def install_files(wheel: Wheel, lock: str) -> dict[str, bytes]:
-    """What jobs install, by path from the root of the repository: the wheel, and with its hash the locked dependencies."""
-    required = f"{_HEADER}./{wheel.name} \\\n    --hash=sha256:{wheel.sha256}\n{lock}"
+def install_files(wheel: Wheel, dependencies: str) -> dict[str, bytes]:
+    """What jobs install, by path from the root of the repository: the wheel, and its hash with the pinned dependencies."""
+    required = f"{_HEADER}./{wheel.name} \\\n    --hash=sha256:{wheel.sha256}\n{dependencies}"
     return {
         f"{INSTALL_FOLDER}/.gitattributes": _ATTRIBUTES,
         f"{INSTALL_FOLDER}/{wheel.name}": wheel.content,

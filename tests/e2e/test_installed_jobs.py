@@ -6,7 +6,6 @@ What runs is the wheel of the target branch, if it has its hash: nothing of the 
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -14,13 +13,13 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pygit2
 import pytest
 import yaml
 
 from gitops.init.files import REQUIREMENTS
 from gitops.init.wheel import Wheel, install_files, pack, running_wheel
 from tests.e2e.test_scaffolded_jobs import checkout_of_a_request, jobs_of_gitlab
+from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
 from tests.support.actions.scaffolds import made
 from tests.support.hostile import hostile_files, lay_hostile
@@ -31,7 +30,6 @@ INSTALL = install_files(running_wheel(), "")
 """The program without its dependencies, which the Python of these jobs has already."""
 (WHEEL,) = (path for path in INSTALL if path.endswith(".whl"))
 CHANGED = INSTALL[WHEEL].replace(b"def entry", b"def Entry")
-_OF_THE_PROGRAM = ("gitops", "cluster_gitops", "_editable")
 
 
 class Index:
@@ -85,20 +83,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _environ(folder: Path, checkout: Path, ready: Path | None) -> dict[str, str]:
     """A runner whose environments know the dependencies, and whose variables point into the checkout."""
-    programs, packages = folder / "bin", folder / "packages"
-    for place in (programs, packages, folder / "home"):
+    programs = folder / "bin"
+    for place in (programs, folder / "home"):
         place.mkdir()
-    for path in Path(pygit2.__file__).parents[1].iterdir():
-        if not path.name.startswith(_OF_THE_PROGRAM) and path.suffix != ".pth":
-            (packages / path.name).symlink_to(path)
-    base = shlex.quote(str(Path(sys.base_prefix) / "bin" / "python3"))
-    make = f'{base} "$@"' if ready is None else f'cp -a {shlex.quote(str(ready))} "$last"'
-    site = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/packages.pth"
-    (programs / "python3").write_text(
-        f'#!/bin/sh\nset -e\nfor last; do :; done\n[ "$1 $2 $3" = "-I -m venv" ] || exec {base} "$@"\n'
-        f'{make}\necho {shlex.quote(str(packages))} > "$last/{site}"\n'
-    )
-    (programs / "python3").chmod(0o755)
+    lay_python(programs / "python3", folder / "packages", ready)
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder / "home"),

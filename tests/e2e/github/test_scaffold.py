@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gitops.init.files import REQUIREMENTS
 from tests.e2e.github.stories import audit
 from tests.support.github import landing
-from tests.support.github.hub import Hub, token_of
+from tests.support.github.hub import JOB, Hub, token_of
+from tests.support.github.nouns import Cause, Happening
 from tests.support.github.workflows import Actions, Ran
 from tests.support.loop import EVERYBODY, LEDGER, MAIN, Loop, email
 from tests.support.s3 import REGION, S3Place
@@ -182,6 +184,20 @@ def test_a_merge_group_is_verified(actions: Actions) -> None:
     _good(ran, "verify")
     assert hub.status(entry.head, "plan").startswith("success")
     assert hub.tip(MAIN) != entry.head
+
+
+def test_the_wheel_in_the_repository_applies_the_cluster(fresh: Actions) -> None:
+    """Nothing stands in for the installation: the job runs the program that `init` packed, and pip installed."""
+    hub, store = fresh.hub, fresh.hub.world.store
+    tree = store.commit(hub.tip()).tree
+    required = store.read(tree, REQUIREMENTS) or b""
+    hub.push("alice", "main", {REQUIREMENTS: required[: required.index(b"annotated-types==")]})
+    fresh.forget()
+    fresh.installs = True
+    fresh.start(Happening("0-run", "workflow_dispatch", {"inputs": {"verb": "apply"}}, Cause(JOB, hub.tip(), MAIN)))
+    _good(fresh.ran, "apply")
+    assert hub.loop.graph("notes").exists()
+    assert hub.status(hub.tip(), "apply").startswith("success")
 
 
 def test_plans_need_neither_the_bucket_nor_its_address(s3: S3Place, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import yaml
 
 from gitops.git.port import ZERO
 from tests.support.actions.expressions import is_true
+from tests.support.actions.real_python import lay_python
 from tests.support.actions.runner import Job, Outcome
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub
@@ -48,7 +49,8 @@ class Ran:
 class Actions:
     """Runs what happens at a hub. `secrets` are those of environments by name; `variables` those of the repository.
 
-    `base` are more variables of every runner. `withhold` lets a job only read one thing that its workflow says it may write.
+    `base` are more variables of every runner. With `installs`, jobs run what they install.
+    `withhold` lets a job only read one thing that its workflow says it may write.
     """
 
     hub: Hub
@@ -57,6 +59,7 @@ class Actions:
     variables: dict[str, str] = field(default_factory=dict)
     withhold: dict[str, str] = field(default_factory=dict)
     base: dict[str, str] = field(default_factory=dict)
+    installs: bool = False
     ran: list[Ran] = field(default_factory=list)
     _seen: int = 0
 
@@ -170,8 +173,11 @@ class Actions:
         for folder in (programs, home, log):
             folder.mkdir()
         shim = programs / "python3"
-        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(_FAKE))} "$@"\n')
-        shim.chmod(0o755)
+        if self.installs:
+            lay_python(shim, place / "packages")
+        else:
+            shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(_FAKE))} "$@"\n')
+            shim.chmod(0o755)
         payload = place / "event.json"
         payload.write_text(json.dumps(event.payload))
         cause, base = event.cause, self.hub.server.base
