@@ -268,6 +268,10 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         # Only entries keep authors, also those of changes that are not in the state and wait for an approval.
         last = run.view.entry
         changed |= last is None or last.source is None or not governance.authors <= frozenset(last.authors)
+    # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
+    swept = () if not run.swept.consumed else ledger.approvals().documents
+    recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
+    changed |= any(a.consumed_at is None for a in recovered)
     state = replace(settled.state, revision=current.state.revision + 1) if changed else current.state
     entry = make_entry(
         workspace,
@@ -287,13 +291,11 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
     try:
         workspace.faults.reach("cluster_apply.before_state_write")
         if changed:
-            consumed = settled.consumed
-            if run.swept.consumed:
-                # Recovery found these to be used by an interrupted delete.
-                consumed += tuple(a for a in ledger.approvals().documents if a.approval_id in run.swept.consumed)
             enters_force = governance is not None and (run.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
-            current.view = ledger.commit(run.view, LedgerWrite(state, entry, tuple(retire), consumed, trust))
+            current.view = ledger.commit(
+                run.view, LedgerWrite(state, entry, tuple(retire), (*settled.consumed, *recovered), trust)
+            )
         elif retire:
             current.view = ledger.retire(run.view, tuple(retire), entry)
     except GitopsError as error:

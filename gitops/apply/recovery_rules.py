@@ -10,6 +10,7 @@ S2 schema, live = recorded: nothing happened.               S3 schema, live = in
 S4 schema, other content: keep, drifted.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
+   The approvals of both are consumed, whatever became of the state since.
 
 A root whose existence is unknown is treated like a root that does not open, for every kind (S1). Graphs of kept intents are
 pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
@@ -59,9 +60,10 @@ class Sweep:
 
 
 class _Row(Enum):
-    """What a row does: retire the intent as it is, roll it forward, or keep it."""
+    """What a row does: retire the intent as it is, also that of a delete that is recorded; roll it forward; or keep it."""
 
     RETIRE = auto()
+    DELETED = auto()
     FORWARD = auto()
     KEEP = auto()
 
@@ -80,12 +82,13 @@ def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], 
             pending.add(graph)
             continue
         retire.append(operation)
-        if row is _Row.RETIRE:
+        if row in (_Row.DELETED, _Row.FORWARD) and is_delete:
+            consumed |= dict.fromkeys(intent.approval_ids, operation)
+        if row in (_Row.DELETED, _Row.RETIRE):
             continue
         if is_delete:
             draft.remove_graph(graph, at=at, approval_id=intent.approval_id, actor=intent.actor)
             draft.use_approvals(intent.approval_ids, {"consumed_at": at, "consumed_by_operation": operation})
-            consumed |= dict.fromkeys(intent.approval_ids, operation)
         else:
             draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
             draft.renew(graph, create=True)
@@ -148,7 +151,7 @@ def _delete_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
         detail = f"the delete of operation {intent.operation_id} did not finish; it is proposed again"
         found.add(Code.GRAPH_DELETE_INCOMPLETE, graph, detail)
         return _Row.RETIRE
-    return _Row.FORWARD if graph in draft.resources else _Row.RETIRE  # D3, D2
+    return _Row.FORWARD if graph in draft.resources else _Row.DELETED  # D3, D2
 
 
 def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:

@@ -6,7 +6,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -29,11 +29,12 @@ from gitops.approvals.verify import (
     verify_approval,
 )
 from gitops.cluster.workspace import Governance
+from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence
+from gitops.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
 from gitops.model.change import Change
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement
 from gitops.model.resource import DesiredState
@@ -89,8 +90,8 @@ def accept_approvals(
     _report_unreadable(listing, problems)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     if governance is None:
-        unused = (a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed)
-        return AcceptedApprovals(tuple(unused))
+        unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
+        return AcceptedApprovals(_fresh_documents(unused, {change.address for change in changes}, at, problems))
 
     trust = view.trust or governance.trust
     by_address = {change.address: change for change in changes}
@@ -163,6 +164,25 @@ def _countable(
                 use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
                 found.append((approval, use, debt_of(evidence)))
     return found
+
+
+def _fresh_documents(
+    unused: Iterable[Approval], addresses: Container[Address], at: datetime, problems: Diagnostics
+) -> tuple[Approval, ...]:
+    """The approvals of a ledger folder that count at a time: for seven days from the date in them, which may be wrong.
+
+    Those of `addresses` that have expired become warnings.
+    """
+    found = []
+    for approval in unused:
+        given = parse_timestamp(approval.created_at)
+        if given is not None and abs(at - given) < DOCUMENT_LIFETIME:
+            found.append(approval)
+        elif approval.resource in addresses:
+            dated = "has no time" if given is None else f"is of {approval.created_at}, more than 7 days from now"
+            detail = f"approval {approval.approval_id} {dated}; approve again"
+            problems.add(Code.APPROVAL_EXPIRED, approval.resource, detail, severity=Severity.WARNING)
+    return tuple(found)
 
 
 def read_earlier_debts(

@@ -50,7 +50,7 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.approval.after_mark": "the document of a consumed approval records it too",
         "ledger.commit.before_state": "the next state of a ledger folder is ready, the old one is in force",
         "ledger.commit.after_state": "the next state is in force, nothing is tidied up",
-        "ledger.commit.after_retire": "settled intents are gone, consumed approvals are not marked",
+        "ledger.commit.after_retire": "consumed approvals are marked, settled intents are gone",
         "ledger.branch.before_sign": "an entry of a ledger branch is ready, no object of it is written",
         "ledger.branch.after_sign": "the entry is a signed commit that no ref names",
         "ledger.branch.before_push": "the entry is verified, the branch is as before",

@@ -2,11 +2,12 @@
 
 Rules of this module:
 
-1. `state.json` is the publish point. Blobs and sidecars are written before it; removals and consumed approvals follow.
+1. `state.json` is the publish point. Blobs and sidecars are written before it; then consumed approvals are marked, and when
+   all of them are, sidecars are removed: as long as a sidecar is there, recovery marks the approvals of its delete.
 2. The state is replaced only if its bytes still are those that the caller's view saw.
 3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
-4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it, and an approval whose
-   id the state records is consumed, whether or not its document is marked.
+4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it. An approval is consumed if
+   its document is marked or the state records its id: after the loss of the state, the documents remain.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class FolderLedger:
             raise GitopsError(Code.APPROVAL_WRITE_ERROR, "there is an approval with this id", path=approval.resource)
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish the state if the ledger still is what `view` saw, then retire sidecars and mark approvals as used.
+        """Publish the state if the ledger still is what `view` saw, then mark approvals as used and retire sidecars.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
         that cannot be stored, BugError for a write that does not belong to its view.
@@ -255,10 +256,10 @@ class FolderLedger:
         if not landed:
             raise conflict_error()
         self._faults.reach("ledger.commit.after_state")
-        for operation_id in write.retire:
+        marked = self._mark(write.consumed)
+        for operation_id in write.retire if marked else ():
             self.disarm(operation_id)
         self._faults.reach("ledger.commit.after_retire")
-        self._consume(write.consumed)
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
     def _swap(self, view: LedgerView, data: bytes) -> bool:
@@ -269,15 +270,16 @@ class FolderLedger:
             return False
         return self._store.replace(layout.STATE, data, expected=current)
 
-    def _consume(self, approvals: Sequence[Approval]) -> None:
-        if not approvals:
-            return
-        now = timestamp(self._clock.now())
+    def _mark(self, approvals: Sequence[Approval]) -> bool:
+        """Mark approvals as consumed; False if one of the documents could not be written."""
+        marked, now = 0, timestamp(self._clock.now()) if approvals else ""
         for approval in approvals:
             with contextlib.suppress(GitopsError, ValueError):
                 used = replace(approval, consumed_at=approval.consumed_at or now)
                 with around(self._faults, "ledger.approval", "mark"):
                     self._store.write(layout.approval_key(approval.approval_id), write_approval(used))
+                marked += 1
+        return marked == len(approvals)
 
     def _take_back(self, document: bytes) -> None:
         """Remove our own lock after a creation that failed half-way; another one stays."""

@@ -7,6 +7,7 @@ alone. A revocation ends it; an emergency leaves a debt, which a second person's
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from gitops.model.address import Address
@@ -78,6 +79,10 @@ class Approval:
     created_at: str
     consumed_at: str | None = None
     consumed_by_operation: str | None = None
+
+
+DOCUMENT_LIFETIME = timedelta(days=7)
+"""How long an approval of a ledger folder counts: as long as `approvals.expires_after` says by default for signed ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def _require_permission(scene: Scene, state: LedgerState) -> None:
     (used,) = state.approval_records
     assert state.observations[OLD]["approval_id"] == used
     marked = {a.approval_id for a in scene.stores.ledger.approvals().documents if a.consumed_at}
-    assert marked == {used} if scene.atomic else marked <= {used}
+    assert marked == {used}
 
 
 def require_no_replay(scene: Scene) -> None:

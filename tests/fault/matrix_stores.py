@@ -35,7 +35,6 @@ class FolderScene(Scene):
     """A cluster folder with the ledger in it."""
 
     name = "folder"
-    atomic = False
     approves_locked = True
 
     @property
@@ -153,7 +152,6 @@ class BranchScene(Scene):
     """A bare repository that the bot works on, and a clone of it that ada approves from."""
 
     name = "branch"
-    atomic = True
     approves_locked = False
 
     def make(self) -> None:

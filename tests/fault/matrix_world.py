@@ -85,8 +85,6 @@ class Scene(ABC):
     """A cluster in `home`, which can be copied with everything in it. Every call works as another process would."""
 
     name: ClassVar[str]
-    atomic: ClassVar[bool]
-    """Whether the state and the documents beside it change in one step."""
     approves_locked: ClassVar[bool]
     """Whether approving takes the lock; a commit is one picture without it."""
 
