@@ -13,7 +13,7 @@ from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
-from gitops.ledger.anchor import restore_commands
+from gitops.ledger.readings import restore_commands
 from gitops.model.address import Kind
 from gitops.model.ledger import FormerLedger
 

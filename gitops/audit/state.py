@@ -49,8 +49,10 @@ def check_transition(transition: StateTransition) -> None:
     entry, before, after = transition.entry, transition.before, transition.after
     if after.revision != entry.state_revision:
         raise _mismatch(f"state revision {after.revision} is not the entry's {entry.state_revision}")
-    if entry.kind is EntryKind.INTENT and after != before:
-        raise _mismatch("an announcement changed the state")
+    if entry.kind in (EntryKind.INTENT, EntryKind.REPAIR) and after != before:
+        raise _mismatch(
+            "an announcement changed the state" if entry.kind is EntryKind.INTENT else "a repair changed it"
+        )
     if after != before and after.revision != before.revision + 1:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)

@@ -156,6 +156,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
     approved = check_approvals(walk, found)  # 4
     check_revocations(walk, found)  # 4
+    _check_repair(walk, found)  # 4
     _check_trust(found, approved)  # 5
     check_scope(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)
@@ -182,6 +183,17 @@ def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:
     if at is None or (before is not None and at < before):
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, f"entry {number} is dated before the one it follows")
     check_place(walk, entry)
+
+
+def _check_repair(walk: Walk, found: VerifiedEntry) -> None:
+    """A repair changes nothing, and is a note; no other entry names commits that were removed."""
+    entry = found.entry
+    repairs = entry.kind is EntryKind.REPAIR
+    if (entry.quarantined and not repairs) or (repairs and (entry.changes or entry.number == 1)):
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "a repair is an entry of its own, which changes nothing")
+    if repairs:
+        removed = ", ".join(commit[:12] for commit in entry.quarantined) or "none"
+        walk.notes.append(f"entry {entry.number}: the branch was repaired by {entry.actor}; commits removed: {removed}")
 
 
 def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:

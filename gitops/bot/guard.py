@@ -2,7 +2,8 @@
 
 The refs that carry trust accept only what is allowed here. A check that fails to run refuses the push.
 
-1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force.
+1. The ledger moves only forward, by entries that continue it and are signed by a ledger key in force. Only a repair, which names
+   the head that it removes, replaces a branch that does not verify.
 2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never moved or
    deleted. The same holds for the branch of a revocation or a countersignature.
 3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
@@ -28,23 +29,27 @@ from gitops.config.source import SourceTree
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.ledger.chain import (
     APPROVALS,
     COUNTERSIGNATURES,
     LEDGERS,
+    QUARANTINE,
     REVOCATIONS,
     SIGNED,
     entry_signer,
     first_entry,
     ledger_ref,
+    read_verified_entry,
+    split_chain,
     verify_chain,
 )
 from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.trust import trust_at
 from gitops.model.address import is_name
 from gitops.model.approval import DecisionKind
+from gitops.model.ledger import EntryKind
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
 _OWN = ("refs/gitops/", "refs/heads/gitops/")
@@ -91,6 +96,8 @@ class PushGuard:
             self._check_decision(update)
         elif ref.startswith(_LOCKS):
             self._check_lock(update)
+        elif ref.startswith(QUARANTINE):
+            self._check_quarantine(update)
         elif f"{ref}/".startswith(_OWN):
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):
@@ -112,7 +119,11 @@ class PushGuard:
             at = next(iter(self._reader.commit(at).parents), None)
         if at is not None and at != update.old:
             raise _refused(f"more than {_MAX_NEW_ENTRIES} entries in one push")
-        verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
+        try:
+            verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
+        except IntegrityError:
+            if not self._is_repair(update):
+                raise
         if update.old != ZERO:
             return
         # The first entry has the keys and rules of the branch of its cluster: a push cannot bring its own.
@@ -125,6 +136,22 @@ class PushGuard:
         if trust.digest != first_entry(self._reader, update.new).after.digest:
             detail = "the first entry has other keys and rules than the target branch"
             raise GitopsError(Code.LEDGER_DIVERGED, detail)
+
+    def _is_repair(self, update: RefUpdate) -> bool:
+        """Whether a push replaces a branch that does not verify by its good entries and one that names the bad head."""
+        if update.old == ZERO:
+            return False
+        found = read_verified_entry(self._reader, update.new)
+        good, _, _ = split_chain(self._reader, update.old, None, lambda _: None)
+        if good is None or found.entry.kind is not EntryKind.REPAIR or found.entry.quarantined[:1] != (update.old,):
+            return False
+        return verify_chain(self._reader, update.new, good.commit.id).entry.previous == good.commit.id
+
+    def _check_quarantine(self, update: RefUpdate) -> None:
+        """What a repair removes is kept under its own name."""
+        cluster, _, commit = update.ref.removeprefix(QUARANTINE).partition("/")
+        if update.old != ZERO or (update.new, is_name(cluster)) != (commit, True):
+            raise _refused("a commit in quarantine is kept under its name, and never moved or deleted")
 
     def _ledger_head(self, update: RefUpdate, cluster: str, what: str) -> str:
         """The ledger entry that the new branch of an approval or a decision (`what`) is for."""

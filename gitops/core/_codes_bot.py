@@ -147,6 +147,8 @@ pin_invalid | E | the pin of an earlier audit cannot be used | audit from the fi
   the file was edited, or is the pin of another cluster or release
 ledger_foreign_document | W | a branch names an entry of another ledger | delete the branch that the message names
   an unsigned commit, or one that was signed for another copy of the repository, was pushed as an approval or a decision
+ledger_repair_refused | E | the ledger branch cannot be repaired in this way | look at both heads, and push the right one
+  two ledgers have good entries, no good entry is known here, or the ids are not those that were shown
 ledger_anchor_mismatch | E | the branch lacks what the graphs belong to | restore the branch from any clone
   the ledger branch was deleted, rewound or replaced, or the storage is that of another cluster
 ledger_anchor_invalid | E | the anchor beside the graphs cannot be read | restore __cluster/anchor.json from a backup

@@ -185,6 +185,7 @@ class Code(StrEnum):
     ENVELOPE_INVALID = "envelope_invalid"
     PIN_INVALID = "pin_invalid"
     LEDGER_FOREIGN_DOCUMENT = "ledger_foreign_document"
+    LEDGER_REPAIR_REFUSED = "ledger_repair_refused"
     LEDGER_ANCHOR_MISMATCH = "ledger_anchor_mismatch"
     LEDGER_ANCHOR_INVALID = "ledger_anchor_invalid"
     LEDGER_ADOPT_REQUIRED = "ledger_adopt_required"

@@ -21,6 +21,7 @@ from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, integer, record
 from gitops.git.port import GitReader
 from gitops.ledger.chain import is_continuation, ledger_ref
 from gitops.ledger.port import LedgerView
+from gitops.ledger.readings import restore_commands
 from gitops.storage.port import ObjectStore
 
 __all__ = [
@@ -129,11 +130,3 @@ def _is_part(reader: GitReader, view: LedgerView, anchor: StorageAnchor) -> bool
         return is_continuation(reader, view.head or "", anchor.head)
     except GitopsError:
         return False
-
-
-def restore_commands(cluster: str, commit: str) -> str:
-    """How a branch gets an entry back that any clone still has."""
-    return (
-        "restore it from a clone that has it: "
-        f"git push origin {commit}:{ledger_ref(cluster)}; if no copy is left: gitops import --adopt"
-    )

@@ -22,6 +22,7 @@ Whether an entry agrees with state, source and approvals is not checked here, bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,6 +42,7 @@ __all__ = [
     "COUNTERSIGNATURES",
     "ENTRY",
     "LEDGERS",
+    "QUARANTINE",
     "REVOCATIONS",
     "SIGNED",
     "TRUST",
@@ -51,8 +53,10 @@ __all__ = [
     "first_entry",
     "is_continuation",
     "ledger_ref",
+    "quarantine_ref",
     "read_verified_entry",
     "revocations_prefix",
+    "split_chain",
     "trust_files",
     "verify_chain",
 ]
@@ -64,8 +68,11 @@ LEDGERS = "refs/heads/gitops/ledger/"
 APPROVALS = "refs/heads/gitops/approvals/"
 REVOCATIONS = "refs/heads/gitops/revocations/"
 COUNTERSIGNATURES = "refs/heads/gitops/countersignatures/"
+QUARANTINE = "refs/heads/gitops/quarantine/"
 SIGNED = (APPROVALS, REVOCATIONS, COUNTERSIGNATURES)
 """The folders of create-only branches with signed commits, each with one folder per cluster."""
+
+_MOST_SPLIT = 100_000
 
 TrustCache = dict[str, TrustRoot]
 """Tree id of the folder of keys and rules to its content: most entries share one."""
@@ -79,6 +86,11 @@ def ledger_ref(cluster: str) -> str:
 def approvals_prefix(cluster: str) -> str:
     """Prefix of the create-only branches that carry the approvals of a cluster."""
     return f"{APPROVALS}{cluster}/"
+
+
+def quarantine_ref(cluster: str, commit: str) -> str:
+    """The branch that keeps a commit that a repair removed from the ledger of a cluster."""
+    return f"{QUARANTINE}{cluster}/{commit}"
 
 
 def revocations_prefix(cluster: str) -> str:
@@ -168,6 +180,34 @@ def first_entry(reader: GitReader, head: str) -> VerifiedEntry:
     while parents := reader.commit(at).parents:
         at = parents[0]
     return read_verified_entry(reader, at)
+
+
+def split_chain(
+    reader: GitReader, head: str, seen: str | None, check_first: Callable[[VerifiedEntry], None]
+) -> tuple[VerifiedEntry | None, tuple[str, ...], str]:
+    """The newest entry up to which all hold, the commits above it (newest first), and what is wrong with the lowest of these.
+
+    It begins with `seen` where that is part of the history, else with the first commit, which has to pass `check_first`. Raises
+    GitopsError for objects that cannot be read.
+    """
+    line = [head]
+    while line[-1] != seen and len(line) < _MOST_SPLIT and (parents := reader.commit(line[-1]).parents):
+        line.append(parents[0])
+    good: VerifiedEntry | None = None
+    known: TrustCache = {}
+    for position, commit in enumerate(reversed(line)):
+        try:
+            found = read_verified_entry(reader, commit, known)
+            if good is not None and found.entry.previous != good.commit.id:
+                raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, "it does not follow the entry before")
+            if good is not None:
+                _check_succession(good.entry, found.entry, commit)
+            elif commit != seen:
+                check_first(found)
+        except GitopsError as error:
+            return good, tuple(line[: len(line) - position]), error.detail
+        good = found
+    return good, (), ""
 
 
 def is_continuation(reader: GitReader, head: str, old: str) -> bool:

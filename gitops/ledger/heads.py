@@ -22,7 +22,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, Person, RefUpdate
-from gitops.ledger.anchor import AnchorFile, restore_commands
+from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.chain import (
     BRANCHES,
     SIGNED,
@@ -31,8 +31,10 @@ from gitops.ledger.chain import (
     is_continuation,
     ledger_ref,
     read_verified_entry,
+    split_chain,
     verify_chain,
 )
+from gitops.ledger.readings import restore_commands
 from gitops.ledger.witnesses import (
     LedgerEntries,
     WitnessedLedger,
@@ -122,7 +124,12 @@ class Heads:
             return None
         if self._store.resolve(head) is None:
             self._remote.fetch([self.ref])
-        found = self._verify_head(head, known)
+        try:
+            found = self._verify_head(head, known)
+        except IntegrityError as error:
+            raise IntegrityError(
+                error.code, f"{error.detail}; {self._explained(head, known)}", path=error.path
+            ) from error
         if head != known.pin:
             self._check_witnesses(head, self._remote.refs(BRANCHES) if known.pin else listed)
         self.remember(known.seen, head)
@@ -197,20 +204,24 @@ class Heads:
         known = self.known()
         head, found = known.pin or known.branch, "an entry that was seen in this repository"
         if head is None:
-            ledger, signed = self._witnessed(None), self.approvals()
-            named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
-            proven = {
-                ref: entry
-                for ref, entry in named.items()
-                if entry and verify_witness(self._store, entry, ledger).contradicts
-                if not self._doubt(signed[ref], entry, ledger)
-            }
+            proven = self.proven()
             numbers = {ref: read_verified_entry(self._store, entry).entry.number for ref, entry in proven.items()}
             if not numbers:
                 return None
             ref = max(numbers, key=lambda each: numbers[each])
             head, found = proven[ref], f"an entry that {ref.removeprefix('refs/heads/')} names"
         return FormerLedger(first_entry(self._store, head).commit.id, head, found)
+
+    def proven(self) -> Mapping[str, str]:
+        """The entries that signed documents prove, by the branch that names them, whatever the ledger branch has."""
+        ledger, signed = self._witnessed(None), self.approvals()
+        named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
+        return {
+            ref: entry
+            for ref, entry in named.items()
+            if entry and verify_witness(self._store, entry, ledger).contradicts
+            if not self._doubt(signed[ref], entry, ledger)
+        }
 
     def approvals(self) -> Mapping[str, str]:
         """The branches of the remote with approvals and decisions about them, their commits fetched."""
@@ -236,6 +247,18 @@ class Heads:
                 detail = f"head {head[:12]} does not continue {(other or '')[:12]}, {what}"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
         return found
+
+    def _explained(self, head: str, known: KnownHeads) -> str:
+        """What of a branch that does not verify is good, and the command that repairs it."""
+        good: VerifiedEntry | None = None
+        bad: tuple[str, ...] = ()
+        with contextlib.suppress(GitopsError):
+            good, bad, _ = split_chain(self._store, head, known.pin, self._settings.anchor)
+        found = "no entry of it is good"
+        if good is not None:
+            found = f"the newest good entry is {good.entry.number}, {good.commit.id[:12]}"
+        above = f"; {bad[-1][:12]} above it is not good" if good is not None and bad else ""
+        return f"{found}{above}; nothing is written until it is repaired: gitops ledger repair --cluster {self.cluster}"
 
     def _check_witnesses(self, head: str | None, listed: Mapping[str, str]) -> None:
         """Rule 4; `listed` are the branches of the bot on the remote."""

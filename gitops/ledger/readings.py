@@ -27,6 +27,7 @@ __all__ = [
     "is_same_state",
     "lock_held_message",
     "lock_observation",
+    "restore_commands",
     "state_cas",
     "unreadable_view",
     "view_of",
@@ -116,6 +117,14 @@ def blob_reading(data: bytes | None, expected: str) -> BlobReading:
 def is_same_state(view: LedgerView, data: bytes | None) -> bool:
     """Whether the state document's bytes (None: absent) still are those that `view` was made of."""
     return view.cas == (None if data is None else state_cas(data))
+
+
+def restore_commands(cluster: str, commit: str) -> str:
+    """How a ledger branch gets an entry back that any clone still has, for people."""
+    return (
+        "restore it from a clone that has it: "
+        f"git push origin {commit}:refs/heads/gitops/ledger/{cluster}; if no copy is left: gitops import --adopt"
+    )
 
 
 def conflict_error() -> ConflictError:

@@ -219,14 +219,15 @@ class LocalProject:
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
         """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""
         anchor = None if root is None else AnchorFile(lambda: open_store(root))
-        place = replace(self._place(rule), anchor_file=anchor, adopting=self.adopting)
+        place = replace(self.branch_settings(rule), anchor_file=anchor, adopting=self.adopting)
         return BranchLedger(self.repository, self.remote, place, SystemClock(), self._faults)
 
     def heads(self, rule: ClusterRule) -> Heads:
         """The heads of a cluster's ledger that this clone knows."""
-        return Heads(self.repository, self.remote, self._place(rule), self._faults)
+        return Heads(self.repository, self.remote, self.branch_settings(rule), self._faults)
 
-    def _place(self, rule: ClusterRule) -> BranchSettings:
+    def branch_settings(self, rule: ClusterRule) -> BranchSettings:
+        """What every handle of a cluster's ledger is opened with, but for its anchor."""
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.setting("gitops.lockRef")
         pin = HeadPin(self.repository.common_dir, rule.name)

@@ -17,7 +17,8 @@ from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message
 from gitops.model.outcome import VerbOutcome
 from gitops.wiring.project import LocalProject
-from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, Done, Loop
+from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +40,8 @@ def waiting(two_needed: Loop, tmp_path: Path) -> Loop:
 def test_a_revocation_is_recorded_when_it_is_pushed_and_deleting_its_branch_undoes_nothing(waiting: Loop) -> None:
     assert waiting.sign_approval("bob", "graph.legacy").ok
     identity = waiting.approvals()[0].removeprefix(APPROVALS)
-    told = waiting.gitops("bob", "revoke", identity, "--reason", "not yet").text
+    given = waiting.tip(waiting.approvals()[0])
+    told = waiting.gitops("bob", "revoke", identity, "--reason", "not yet", "--commit", given).text
     assert f"approval {identity} of graph.legacy revoked" in told
     newest = waiting.program("bob", "git", "log", "-1", "--format=%s", waiting.tip(LEDGER), at=waiting.server).text
     assert "revoke(brain): records 1 revocation(s)" in newest
@@ -221,3 +223,92 @@ def test_a_document_of_another_copy_stops_nothing_and_is_named(applied: Loop) ->
     applied.program("bot", "git", "fetch", "-q", "origin", at=applied.clone("alice"))
     audit = applied.gitops("alice", "audit")
     assert (audit.code, "proves nothing" in audit.text) == (0, True)
+
+
+# -- repair ------------------------------------------------------------------------------------------------------------
+
+
+def bot_gitops(loop: Loop, local: LocalProject, *arguments: str, check: bool = True) -> Done:
+    """This program in a clone of the bot."""
+    return loop.program("bot", *PROGRAM, *arguments, at=Path(local.repository.work_tree or ""), check=check)
+
+
+def printed_command(text: str) -> list[str]:
+    """The command that repairs a ledger, as it is printed."""
+    (line,) = [line for line in text.splitlines() if "gitops ledger repair" in line]
+    return line.partition("gitops ")[2].split()
+
+
+def test_a_bad_commit_on_top_is_named_and_kept_and_the_ledger_goes_on(applied: Loop) -> None:
+    good = applied.tip(LEDGER)
+    bad = applied.commit("mallory", {"x": b"x\n"}, good, message="nothing to see\n")
+    worse = applied.commit("mallory", {"y": b"y\n"}, bad)
+    applied.store.update_refs([RefUpdate(LEDGER, good, worse)])
+    applied.clone("alice")
+
+    local = fresh(applied)
+    for verb in (apply, refresh):
+        outcome = verb(local.workspace(local.rule(), "bot"))
+        assert codes(outcome) == ["ledger_chain_broken"]
+        (problem,) = [d.message for d in outcome.diagnostics if d.severity == "error"]
+        number = anchor(applied).number
+        assert f"the newest good entry is {number}, {good[:12]}; {bad[:12]} above it is not good" in problem
+        assert "gitops ledger repair --cluster brain" in problem
+    assert applied.tip(LEDGER) == worse
+
+    shown = bot_gitops(applied, local, "ledger", "repair", check=False)
+    assert (shown.code, f"not good: {worse}" in shown.text, f"not good: {bad}" in shown.text) == (1, True, True)
+    done = bot_gitops(applied, local, *printed_command(shown.text))
+    assert f"follows {good}" in done.text
+    assert applied.store.resolve(f"refs/heads/gitops/quarantine/brain/{worse}") == worse
+    assert bot_gitops(applied, local, "ledger", "repair").text.endswith("every entry of the branch is good\n")
+
+    assert apply(local.workspace(local.rule(), "bot")).ok
+    assert refresh(fresh(applied, "another").workspace(local.rule(), "bot")).ok
+    applied.program("alice", "git", "fetch", "-q", "--force", "origin")
+    audit = applied.gitops("alice", "audit")
+    assert (audit.code, f"commits removed: {worse[:12]}, {bad[:12]}" in audit.text) == (0, True)
+    assert f"quarantined {worse}" in applied.gitops("alice", "log").text
+
+
+def test_a_rewound_branch_is_repaired_forward_from_what_the_anchor_knows(applied: Loop) -> None:
+    head = applied.tip(LEDGER)
+    local = fresh(applied)
+    (before,) = applied.store.commit(head).parents[:1]
+    applied.store.update_refs([RefUpdate(LEDGER, head, before)])
+    shown = bot_gitops(applied, local, "ledger", "repair", check=False)
+    assert f"--from {before} --to {head}" in shown.text
+    bot_gitops(applied, local, *printed_command(shown.text))
+    assert applied.store.commit(applied.tip(LEDGER)).parents == (head,)
+    assert apply(local.workspace(local.rule(), "bot")).ok
+
+
+def test_a_branch_that_is_gone_is_restored(applied: Loop) -> None:
+    head = applied.tip(LEDGER)
+    applied.clone("alice")
+    local = fresh(applied)
+    applied.drop(LEDGER)
+    shown = json.loads(bot_gitops(applied, local, "ledger", "repair", "--json", check=False).text)
+    assert (shown["head"], shown["good"]["commit"], shown["bad"]) == (None, head, [])
+    bot_gitops(applied, local, *shown["command"].removeprefix("gitops ").split(), "--json")
+    assert applied.store.commit(applied.tip(LEDGER)).parents == (head,)
+    applied.program("alice", "git", "fetch", "-q", "origin")
+    assert applied.gitops("alice", "audit").code == 0
+
+
+def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(applied: Loop) -> None:
+    good = applied.tip(LEDGER)
+    bad = applied.commit("mallory", {"x": b"x\n"}, good)
+    local = fresh(applied)
+    nothing = bot_gitops(applied, local, "ledger", "repair", "--from", good, "--to", good, check=False)
+    assert (nothing.code, "ledger_repair_refused" in nothing.text) == (1, True)
+    applied.store.update_refs([RefUpdate(LEDGER, good, bad)])
+    for ids in (("--from", good, "--to", good), ("--from", bad, "--to", bad)):
+        asked = bot_gitops(applied, local, "ledger", "repair", *ids, check=False)
+        assert (asked.code, "ledger_repair_refused" in asked.text) == (1, True)
+    half = bot_gitops(applied, local, "ledger", "repair", "--from", bad, check=False)
+    assert (half.code, "usage_error" in half.text) == (1, True)
+    other = applied.gitops("alice", "ledger", "repair", "--from", bad, "--to", good, check=False)
+    assert (other.code, "ledger_not_writable" in other.text) == (1, True)
+    assert applied.tip(LEDGER) == bad
+    assert not applied.local().ledger(applied.local().rule()).observe_lock().held

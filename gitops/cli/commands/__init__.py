@@ -2,8 +2,8 @@
 
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, EDITOR, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, REQUEST
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, REQUEST
 
-COMMANDS = (*SETUP_COMMANDS, *CLUSTER_COMMANDS, GRAPH, BOT, REQUEST, *AUDIT_COMMANDS, HOOK, EDITOR)
+COMMANDS = (*SETUP_COMMANDS, *CLUSTER_COMMANDS, GRAPH, BOT, REQUEST, *AUDIT_COMMANDS, LEDGER, HOOK, EDITOR)
 
 __all__ = ["COMMANDS"]

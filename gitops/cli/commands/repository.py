@@ -127,6 +127,21 @@ AUDIT_COMMANDS = (
     ),
 )
 
+LEDGER = Command(
+    "ledger",
+    "repair the branch of a ledger",
+    commands=(
+        Command(
+            "repair",
+            "show what is wrong with the branch of a ledger; with both ids, move it back to the newest good entry",
+            "gitops.cli.ledger:repair",
+            PROJECT,
+            Argument("--from", "HEAD", "the head that the branch has now, as shown; none if it is gone", dest="old"),
+            Argument("--to", "ENTRY", "the newest good entry, as shown", dest="new"),
+        ),
+    ),
+)
+
 _NUMBER = Argument("number", "N", "number of the change request", type=int)
 _REPOSITORY = Argument("--repo", "PATH", "repository (default: the current folder)", default=".")
 
