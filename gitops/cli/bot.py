@@ -119,7 +119,8 @@ def _bot(
 
     Raises GitopsError if the repository or the forge cannot be used.
     """
-    local = open_project(options, login=partial(remote_login, kind, environ))
+    login = partial(remote_login, kind, environ)
+    local = open_project(options, login=login, forge=options.forge or job_kind(environ))
     local.complete()
     rule = local.project.config().forge
     kind = options.forge or rule.kind or kind

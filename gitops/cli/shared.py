@@ -31,12 +31,33 @@ def open_project(
     *,
     offline: bool = False,
     login: Callable[[Setting], Callable[[str], str]] | None = None,
+    forge: str | None = None,
 ) -> LocalProject:
-    """The project in the repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`."""
+    """The project in the repository of `--repo`, else around `--config` or the current folder, at the remote of `--remote`.
+
+    `forge` is the kind of forge, where the caller knows it.
+    """
     from gitops.wiring.project import LocalProject
 
     path = options.repo or getattr(options, "config", None) or "."
-    return LocalProject(path, options.remote, offline=offline, login=login)
+    local = LocalProject(path, options.remote, offline=offline, login=login)
+    if options.remote is None and not offline and _is_copy(local, forge):
+        return LocalProject(path, "origin", login=login)
+    return local
+
+
+def _is_copy(local: LocalProject, forge: str | None) -> bool:
+    """Whether a bare repository is a clone of one on a forge: then the ledger is there, and only a copy of it here.
+
+    A kind of forge of None is what `gitops.yaml` says. A bare repository without an `origin` is not a clone.
+    """
+    if local.repository.work_tree is not None or local.setting("remote.origin.url") is None:
+        return False
+    try:
+        kind = forge or local.project.config().forge.kind
+    except GitopsError:
+        return False  # gitops.yaml may be broken or missing
+    return kind not in (None, "local")
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:

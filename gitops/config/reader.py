@@ -19,6 +19,8 @@ MAX_QUERIES = 100_000
 MAX_QUERY_BYTES = 256 * 1024 * 1024
 # A suggestion compares with every known name, and a hostile folder may be wrong very often.
 _MAX_HINTS = 100
+# https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md#the-pointer
+_LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class SourceFile:
@@ -93,7 +95,7 @@ class SourceReader:
             known = None if self._recorded is None else self._recorded(place)
             try:
                 self.files[place] = (
-                    SourceFile(place, self.tree.read(place))
+                    SourceFile(place, _own_bytes(self.tree, place))
                     if known is None
                     else SourceFile(place, partial(_read_again, self.tree, place, known[0]), known)
                 )
@@ -138,6 +140,14 @@ class SourceReader:
             )
             self.found.add(Code.SOURCE_TOO_LARGE, at, message, source=source_of(place))
         return not self.full
+
+
+def _own_bytes(tree: SourceTree, place: str) -> bytes:
+    """The bytes of a file. Raises SourceError, also for a pointer of Git LFS: what counts is what git has."""
+    data = tree.read(place)
+    if data.startswith(_LFS):
+        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a pointer of Git LFS, and not the text", path=place)
+    return data
 
 
 def _read_again(tree: SourceTree, place: str, expected: str) -> bytes:

@@ -73,6 +73,14 @@ git_object_missing | E | a git object is missing | fetch the full history
   the history was fetched only in part, or the repository is damaged
 shallow_repository | E | the repository is shallow | fetch the full history
   the clone has a limited depth, which is the default of CI jobs
+partial_clone | E | the clone is partial | git config --unset remote.origin.partialCloneFilter; git fetch --refetch
+  it was made with --filter, and leaves out objects that are needed; this program fetches none while it reads
+repository_unsupported | E | the format of the repository is not supported | make one with git init --object-format=sha1
+  its object ids are SHA-256
+ledger_not_fetched | E | this clone does not fetch ledgers | git remote set-branches --add origin 'gitops/*'; git fetch
+  it was made with --single-branch or --depth, so it knows no ledger
+source_lfs_pointer | E | a file is a pointer of Git LFS | git lfs untrack its pattern, and add the file again
+  git has only a reference to the text, which no plan or approval could cover
 signing_failed | E | the commit could not be signed | check user.signingKey and the key file
   ssh-keygen refused the key, or needed a passphrase that was not entered
 signing_key_missing | E | no signing key is configured | set git config user.signingKey to an SSH key

@@ -30,7 +30,8 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageErr
 from gitops.git.command import GitProgram, Output
 from gitops.git.objects import is_id, is_ref
 from gitops.git.port import ZERO, RefUpdate
-from gitops.git.repository import Repository, check_updates, is_below
+from gitops.git.refs import check_updates, is_below
+from gitops.git.repository import Repository
 
 _MAX_TEXT = 4000
 # The time of a fetch grows with the square of their number, and an argument list has an end: any person may push many branches.
@@ -109,6 +110,11 @@ def _locate(url: str) -> _Location:
     if url.isprintable() and (url.startswith("/") or _SCP_LIKE.fullmatch(url)):
         return _Location(url, url, {})
     parts = urlsplit(url)
+    if parts.scheme == "git":
+        detail = (
+            "has no authentication: anyone in between can change what is read; use https or ssh (git remote set-url)"
+        )
+        raise UsageError(Code.GIT_FAILED, f"{_CREDENTIALS.sub('', url)!r} {detail}")
     host = parts.netloc.rpartition("@")[2]
     # An `@` after the host most likely belongs to a password with an unescaped slash; it can be written as %40.
     odd = host.startswith("-") or "@" in parts.path + parts.query + parts.fragment or not url.isprintable()

@@ -28,6 +28,7 @@ from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.loose import PRIORITY, LooseObjectGuard, object_folders
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
+from gitops.git.refs import check_updates, is_below, transaction
 from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.trees import TreeLevels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
@@ -104,6 +105,10 @@ class Repository:
             try:
                 repo = pygit2.Repository(self._path, RepositoryOpenFlag.NO_SEARCH)
             except (pygit2.GitError, KeyError) as error:
+                asked = GitProgram(self._path, environ=self._environ).run("rev-parse", "--show-object-format")
+                if asked.stdout.strip() == b"sha256":
+                    detail = f"{self._path} has object ids of SHA-256"
+                    raise UsageError(Code.REPOSITORY_UNSUPPORTED, detail) from error
                 raise UsageError(Code.NOT_A_REPOSITORY, f"{self._path}: {error}") from error
             folders = list(object_folders(_common_dir(Path(repo.path)) / "objects"))
             if self._quarantine is not None:
@@ -129,7 +134,11 @@ class Repository:
     def _read(self, object_id: str, kind: str) -> bytes:
         """Bytes of an object of the expected kind."""
         with _failures(object_id):
-            found, data = self._repo.odb.read(object_id)
+            try:
+                found, data = self._repo.odb.read(object_id)
+            except KeyError:
+                self._refuse_partial(object_id)
+                raise
         if found != _KINDS[kind]:
             raise GitopsError(Code.GIT_OBJECT_MISSING, f"object {object_id} is not a {kind}")
         return data
@@ -137,7 +146,16 @@ class Repository:
     def _header(self, object_id: str) -> tuple[int, int]:
         """Kind and size of an object, without reading it."""
         with _failures(object_id):
-            return self._repo.odb.read_header(object_id)
+            try:
+                return self._repo.odb.read_header(object_id)
+            except KeyError:
+                self._refuse_partial(object_id)
+                raise
+
+    def _refuse_partial(self, object_id: str) -> None:
+        """Say why an object is missing where a partial clone left it out. Raises GitopsError `partial_clone`."""
+        if any(entry.name.endswith((".promisor", ".partialclone")) for entry in self._repo.config):
+            raise GitopsError(Code.PARTIAL_CLONE, f"object {object_id[:12]} was left out (--filter)")
 
     def _write(self, kind: str, data: bytes) -> str:
         """Store an object."""
@@ -325,7 +343,7 @@ class Repository:
         for update in updates:
             if update.new != ZERO:
                 self._header(update.new)
-        output = self._git.run("update-ref", "--stdin", "-z", stdin=_transaction(updates))
+        output = self._git.run("update-ref", "--stdin", "-z", stdin=transaction(updates))
         if not output.ok:
             raise self._update_failure(updates, output)
 
@@ -344,35 +362,6 @@ def _common_dir(git_dir: Path) -> Path:
     """The folder that all work trees of a repository share (gitrepository-layout(5), `commondir`)."""
     link = git_dir / "commondir"
     return Path(os.path.normpath(git_dir / link.read_text(encoding="utf-8").strip())) if link.is_file() else git_dir
-
-
-def is_below(name: str, prefix: str) -> bool:
-    """Whether ref `name` is `prefix` itself or is in the folder `prefix`."""
-    folder = prefix.rstrip("/")
-    return name == folder or name.startswith(f"{folder}/")
-
-
-def check_updates(updates: Sequence[RefUpdate]) -> None:
-    """Refuse updates that have no clear meaning. Raises UsageError `git_failed`."""
-    names = [update.ref for update in updates]
-    ids = [object_id for update in updates for object_id in (update.old, update.new)]
-    empty = any(update.old == update.new == ZERO for update in updates)
-    if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_id, ids)):
-        raise UsageError(Code.GIT_FAILED, f"refs are updated once each, by full names and ids: {', '.join(names)}")
-
-
-def _transaction(updates: Sequence[RefUpdate]) -> bytes:
-    """Input of `git update-ref --stdin -z`: with an all-zero id git creates, deletes or checks for absence."""
-    lines = ["start"]
-    for update in updates:
-        lines.append("option no-deref")
-        if update.old == update.new:
-            lines += [f"verify {update.ref}", update.old]
-        elif update.new == ZERO:
-            lines += [f"delete {update.ref}", update.old]
-        else:
-            lines += [f"update {update.ref}", update.new, update.old]
-    return "".join(f"{line}\0" for line in (*lines, "prepare", "commit")).encode()
 
 
 def _merged(repo: pygit2.Repository, index: pygit2.Index) -> MergeResult:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.git.command import GitProgram
 from gitops.git.port import RefUpdate
+from gitops.git.refs import is_below
 from gitops.git.repository import Repository
 
 _HEADS = "refs/heads/"
+_LEDGERS = "refs/heads/gitops/ledger"
 
 
 class TrackingRemote:
@@ -27,11 +31,26 @@ class TrackingRemote:
         return f"{self._repository.git_dir} ({self._name} as last fetched)"
 
     def refs(self, prefix: str) -> Mapping[str, str]:
-        """Branches of the remote under `prefix` under their names there; refs of other kinds are not tracked."""
+        """Branches of the remote under `prefix` under their names there; refs of other kinds are not tracked.
+
+        Raises GitopsError `ledger_not_fetched` for a ledger that this clone does not fetch.
+        """
         if not prefix.startswith(_HEADS):
             return {}
         found = self._repository.refs(self._tracking + prefix.removeprefix(_HEADS))
+        if not found and is_below(prefix, _LEDGERS) and not self._fetches(prefix):
+            detail = f"no fetch of {self._name} brings {prefix.removeprefix(_HEADS)} here"
+            raise GitopsError(Code.LEDGER_NOT_FETCHED, detail, path=prefix)
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
+
+    def _fetches(self, prefix: str) -> bool:
+        """Whether a configured refspec of the remote covers a branch, or the folder of it."""
+        output = GitProgram(self._repository.git_dir, as_user=True).run(
+            "config", "--get-all", f"remote.{self._name}.fetch"
+        )
+        lines = output.stdout.decode("utf-8", "replace").split()
+        sources = (line.removeprefix("+").partition(":")[0] for line in lines)
+        return any(fnmatchcase(prefix, source) for source in sources)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
         """Nothing to fetch: what is tracked is here."""

@@ -21,6 +21,7 @@ from gitops.core.errors import GitopsError, RemoteError, system_reason
 _TEMPLATES = (
     "gitops.yaml",
     "cluster/cluster.yaml",
+    "cluster/gitattributes",
     "cluster/schema.pg",
     "cluster/notes.gq",
     "github/gitops-plan.yml",

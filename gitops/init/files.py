@@ -244,6 +244,7 @@ def _cluster_files(request: InitRequest) -> dict[str, str]:
     folder = "" if request.path == "." else f"{request.path}/"
     return {
         f"{folder}cluster.yaml": "cluster/cluster.yaml",
+        f"{folder}.gitattributes": "cluster/gitattributes",
         f"{folder}{_GRAPH}/schema.pg": "cluster/schema.pg",
         f"{folder}{_GRAPH}/queries/notes.gq": "cluster/notes.gq",
     }

@@ -55,6 +55,17 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     assert audit(hub.loop).startswith("audit good")
 
 
+def test_a_bare_clone_writes_where_the_repository_is(ready: Runner) -> None:
+    """A bare clone is not the server: a ledger, a lock or a plan that is written into it is lost, and splits the ledger."""
+    hub, before = ready.hub, ready.hub.tip(LEDGER)
+    ready.bare = True
+    hub.merge("carol", 1, "squash")
+    good(ready)
+    assert not hub.loop.graph("legacy").exists()
+    assert hub.tip(LEDGER) != before
+    assert audit(hub.loop).startswith("audit good")
+
+
 def test_a_shallow_checkout_is_as_good(ready: Runner) -> None:
     """The usual checkout has one commit; what else is needed is fetched, and nothing is answered from half a history."""
     ready.depth = 1

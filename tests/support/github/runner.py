@@ -98,6 +98,7 @@ class Runner:
     folder: Path
     login: str = JOB
     depth: int | None = None
+    bare: bool = False
     waited: list[float] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     _seen: int = 0
@@ -252,7 +253,17 @@ class Runner:
             ("git", "-c", f"http.extraHeader=Authorization: Bearer {token_of(self.login)}") if job.secrets else ("git",)
         )
         depth = () if self.depth is None else ("--depth", str(self.depth))
-        loop.program("bot", *git, "clone", "-q", "--no-checkout", *depth, url, str(place), at=place.parent)
+        loop.program(
+            "bot",
+            *git,
+            "clone",
+            "-q",
+            "--bare" if self.bare else "--no-checkout",
+            *depth,
+            url,
+            str(place),
+            at=place.parent,
+        )
         if job.keys or job.verb == "drift":
             loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"), at=place)
 
