@@ -210,7 +210,7 @@ def test_plans_need_neither_the_bucket_nor_its_address(s3: S3Place, tmp_path: Pa
         base = {"AWS_ALLOW_HTTP": "true", "AWS_ENDPOINT_URL": s3.server.url}
         actions = Actions(hub, tmp_path / "jobs", {"gitops": secrets}, settings, base=base)
         _good(actions.settle(), "apply")
-        assert {key.split("/")[1] for key in s3.keys()} == {"notes.omni"}  # noqa: SIM118
+        assert any(key.startswith("graphs/notes.omni/") for key in s3.keys())  # noqa: SIM118
         hub.world.protect("queue", "main", {"merge_queue": {"merge_method": "MERGE", "max_entries_to_build": 5}})
 
         asked_during: set[int] = set()
