@@ -102,6 +102,7 @@ def prepare(demo: Demo) -> None:
         key = home / "key"
         demo.quietly("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"{who}@brain.example", "-f", str(key))
         config = f"[user]\n\tname = {who}\n\temail = {who}@brain.example\n\tsigningKey = {key}\n"
+        config += "[gpg]\n\tformat = ssh\n[commit]\n\tgpgSign = true\n"  # as `gitops init` sets it in a clone
         (home / ".gitconfig").write_text(config + "[init]\n\tdefaultBranch = main\n[advice]\n\tdetachedHead = false\n")
     demo.quietly("git", "init", "--quiet", "--bare", str(demo.server))
     for setting, value in (

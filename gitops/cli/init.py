@@ -50,7 +50,7 @@ def init(options: argparse.Namespace) -> int:
     install = install_files(running_wheel(), templates["requirements.txt"]) if has_jobs else {}
     outcome = plan_files(request, templates, install, lambda path: read_file(checkout.root, path))
     private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
-    lines = []
+    lines = [] if options.no_signing or options.diff else _sign_commits(options, checkout)
     if made_key:
         lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
     return _finish(options, checkout, outcome, next_steps(request, checkout.server, private_key), lines)
@@ -76,6 +76,7 @@ def _finish(
             {
                 "ok": not problems.has_errors,
                 "files": [{"path": f.path, "state": str(f.state), "made": f.path in made} for f in outcome.files],
+                "notes": lines,
                 "next": [{"text": step.text, "commands": list(step.commands)} for step in steps],
                 "diagnostics": problems.to_json(),
             }
@@ -137,8 +138,14 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         if not equals or not name or not file:
             raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
         approvers.append((name, file))
+    accounts = list(options.account or [])
+    if not accounts and forge != ForgeKind.HOOKS:
+        found = ask(f"Your account on {forge} by its number, such as {forge}:583231 (empty: add it later)", None)
+        accounts = [found] if found else []
+    pairs = [text.rpartition("=")[::2] for text in accounts]
     return InitRequest(
         cluster=cluster,
+        accounts=tuple((account, name or principal) for name, account in pairs),
         path=options.path or ask("Folder of the cluster", "cluster") or "",
         repository=checkout.name,
         forge=ForgeKind(forge),
@@ -149,6 +156,25 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         storage=options.storage,
         action=options.action,
     )
+
+
+def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:
+    """Have git sign the commits and pushes of this clone, so that their author is known. Returns lines about it.
+
+    What the user has set stays, and so does another program for signatures.
+    """
+    if checkout.git.config("gpg.format") not in (None, "ssh"):
+        return ["kept gpg.format: only commits that are signed with SSH keys show the bot who wrote them"]
+    given = os.path.realpath(os.path.expanduser(options.key)) if options.key else None  # noqa: PTH111
+    key = checkout.git.config("user.signingKey", path=True) or given
+    wanted = {"gpg.format": "ssh", "user.signingKey": key, "commit.gpgSign": "true", "push.gpgSign": "if-asked"}
+    missing = {name: value for name, value in wanted.items() if value and checkout.git.config(name) is None}
+    for name, value in missing.items():
+        if not checkout.git.run("config", "--local", "--", name, value).ok:
+            return [f"{name} could not be set: your commits are not signed"]
+    said = ", ".join(f"{name}={value}" for name, value in missing.items())
+    why = "your commits are signed, which shows the bot who wrote them; --no-signing leaves that out"
+    return [f"set in this clone: {said}: {why}"] if missing else []
 
 
 def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:

@@ -41,6 +41,7 @@ _PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,200}", re.ASCII)
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,20}", re.ASCII)
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+){0,20}", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}", re.ASCII)
+_ACCOUNT = re.compile(r"(github|gitlab|gitea):[1-9][0-9]{0,18}", re.ASCII)
 _ACTION = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+@[0-9a-f]{40}", re.ASCII)
 _PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
 _LINE = re.compile(r"@([a-z]+)@(.*)", re.DOTALL)
@@ -90,7 +91,11 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitRequest:
-    """What the operator chose. `action` is where workflows find the action: a copy in the repository, or one pinned by commit."""
+    """What the operator chose.
+
+    `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is where workflows find the action: a copy
+    in the repository, or one pinned by commit.
+    """
 
     cluster: str
     path: str
@@ -99,6 +104,7 @@ class InitRequest:
     bot: str
     bot_key: PublicKey
     approvers: tuple[tuple[str, PublicKey], ...]
+    accounts: tuple[tuple[str, str], ...] = ()
     branch: str = "main"
     environment: str = "production"
     storage: str | None = None
@@ -209,6 +215,11 @@ def _check(request: InitRequest) -> None:
     for principal in (request.bot, *(name for name, _ in request.approvers)):
         if not _PRINCIPAL.fullmatch(principal):
             raise _unfit("the principal", principal, "a name or an address such as ada@brain.example")
+    for account, principal in request.accounts:
+        if not _ACCOUNT.fullmatch(account):
+            raise _unfit("the account", account, "the forge and its number for the account, such as github:583231")
+        if principal not in dict(request.approvers):
+            raise _unfit("the principal", principal, "one of the approvers")
     if request.action is not None and not _ACTION.fullmatch(request.action):
         raise _unfit("the action", request.action, "owner/name/path@commit, with the full hash of the commit")
     if request.storage is not None:
@@ -268,6 +279,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
     """Fill in a template, and leave out the lines that this request does not need."""
     values = _values(request)
     flags = {
+        "accounts": bool(request.accounts),
         "forge": request.forge is not ForgeKind.HOOKS,
         "pause": True,
         "storage": request.storage is not None,
@@ -287,6 +299,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
 
 def _values(request: InitRequest) -> Mapping[str, str]:
     return {
+        "ACCOUNTS": ", ".join(f'"{account}": {_scalar(who)}' for account, who in request.accounts),
         "ACTION": request.action or f"./{_ACTION_FOLDERS.get(request.forge)}{_LOCAL}",
         "APPROVERS": ", ".join(_scalar(name) for name, _ in request.approvers),
         "BOT": _scalar(request.bot),

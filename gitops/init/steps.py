@@ -46,6 +46,14 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
         *after,
         Step("Check the ledger", look),
     ]
+    without = [who for who, _ in request.approvers if who not in dict(request.accounts).values()]
+    if request.forge is not ForgeKind.HOOKS and without:
+        number = ("gh api user --jq .id",) if request.forge is ForgeKind.GITHUB else ()
+        text = (
+            f"Add the accounts of {', '.join(without)} to `approvals.accounts` as `{request.forge}:NUMBER`: the bot knows people"
+            " by the number of their account, and nothing is approved where it does not know who pushed"
+        )
+        steps.append(Step(text, number))
     if len(request.approvers) == 1:
         text = (
             "Add a second person to .gitops/allowed_signers and `approvers:`: authors cannot approve their own changes"

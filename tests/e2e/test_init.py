@@ -153,6 +153,59 @@ def test_running_it_again_changes_nothing(machine: Machine) -> None:
     assert (machine.folder / "bot-key").read_bytes() == key
 
 
+def _signing(machine: Machine) -> dict[str, str]:
+    """The settings of the clone about signatures."""
+    _, text = machine.run("git", "config", "--local", "--list", at="company")
+    pairs = (line.partition("=")[::2] for line in text.splitlines())
+    return {name: value for name, value in pairs if name.startswith(("gpg.", "commit.", "push.", "user."))}
+
+
+def test_commits_are_signed_from_the_start(machine: Machine) -> None:
+    _, text = machine.init("--yes")
+    assert "your commits are signed" in text
+    assert _signing(machine) == {"gpg.format": "ssh", "commit.gpgsign": "true", "push.gpgsign": "if-asked"}
+    machine.run("git", "add", "--all", at="company")
+    machine.run("git", "commit", "-q", "-m", "Start", at="company")
+    checked = ("git", "-c", "gpg.ssh.allowedSignersFile=.gitops/allowed_signers", "verify-commit", "HEAD")
+    assert 'Good "git" signature for ada@brain.example' in machine.run(*checked, at="company")[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "words", "after"),
+    [
+        ({}, ("--no-signing",), {}),
+        ({"gpg.format": "openpgp"}, (), {"gpg.format": "openpgp"}),
+        (
+            {"commit.gpgsign": "false"},
+            (),
+            {"commit.gpgsign": "false", "gpg.format": "ssh", "push.gpgsign": "if-asked"},
+        ),
+    ],
+)
+def test_what_people_have_set_about_signing_stays(
+    machine: Machine, before: dict[str, str], words: tuple[str, ...], after: dict[str, str]
+) -> None:
+    for name, value in before.items():
+        machine.run("git", "config", name, value, at="company")
+    machine.init("--yes", *words)
+    assert _signing(machine) == after
+
+
+def test_accounts_of_the_forge_are_listed_from_the_start(machine: Machine) -> None:
+    _, text = machine.init("--yes", "--forge", "github", "--account", "github:583231")
+    assert b'accounts: {"github:583231": ada@brain.example}' in machine.files()["gitops.yaml"]
+    assert "Add the accounts of" not in text
+
+
+def test_accounts_that_are_missing_are_a_step_and_wrong_ones_are_refused(machine: Machine) -> None:
+    for wrong in ("octocat", "github:0", "ben@brain.example=github:7", 'github:7"}\nx: {"a'):
+        code, text = machine.init("--yes", "--forge", "github", "--account", wrong, check=False)
+        assert (code, "usage_error" in text) == (1, True)
+    assert machine.files() == {}
+    _, text = machine.init("--yes", "--forge", "github")
+    assert "Add the accounts of ada@brain.example to `approvals.accounts`" in text
+
+
 @pytest.mark.parametrize("flags", [("--yes",), ("--diff",), ("--json",)])
 def test_a_file_that_differs_stays_and_fails_the_command(machine: Machine, flags: tuple[str, ...]) -> None:
     machine.init("--yes")
@@ -340,7 +393,7 @@ def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repos
 def test_on_a_terminal_it_asks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    answers = iter([str(machine.folder / "asked-key"), "github", "brain", "", "clusters/brain"])
+    answers = iter([str(machine.folder / "asked-key"), "github", "brain", "", "github:583231", "clusters/brain"])
     asked: list[str] = []
 
     def answer(question: str) -> str:
@@ -358,6 +411,7 @@ def test_on_a_terminal_it_asks(
     monkeypatch.setattr(builtins, "input", answer)
     assert main(["init", str(machine.folder / "company")]) == 0
     capsys.readouterr()
-    assert len(asked) == 5
+    assert len(asked) == 6
+    assert b"github:583231" in machine.files()["gitops.yaml"]
     assert "clusters/brain/cluster.yaml" in machine.files()
     assert ".github/workflows/gitops.yml" in machine.files()

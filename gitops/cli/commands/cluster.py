@@ -33,6 +33,13 @@ SETUP_COMMANDS = (
             "another approver and the file with their public key; repeatable",
             action="append",
         ),
+        Argument(
+            "--account",
+            "ACCOUNT",
+            "your account on the forge by its number, such as github:583231; PRINCIPAL=ACCOUNT for another approver; repeatable",
+            action="append",
+        ),
+        flag("--no-signing", "do not set up this clone so that your commits are signed"),
         Argument("--bot", "PRINCIPAL", "name of the bot that signs the ledger (default: bot@...)"),
         Argument("--bot-key", "FILE", "public key of the bot"),
         Argument("--new-bot-key", "FILE", "create the key of the bot here, outside the repository"),
