@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gitops.approvals import verify as approvals
-from gitops.bot import comment_commands
+from gitops.bot import comment_commands, guard
 from gitops.bot.guard import PushGuard
 from gitops.bot.project import Project
 from gitops.cli.main import main
@@ -322,6 +322,12 @@ def test_one_person_does_not_count_twice_unless_that_defence_falls(
 
     monkeypatch.setattr(planner, "_requirements", each_is_a_person)
     assert _ended(_attacked(other, "one-person-twice"), Defence.FELL) == {"one-person-twice"}
+
+
+def test_a_guard_that_compares_names_byte_by_byte_is_found(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _attacked(loop, "alias-refs").ok
+    monkeypatch.setattr(guard, "_folded", str)
+    assert _ended(_attacked(loop, "alias-refs"), Defence.FELL) == {"alias-refs"}
 
 
 def test_a_server_without_hooks_is_open(loop: Loop, command: Callable[..., Any]) -> None:

@@ -191,6 +191,19 @@ def _spoofed_refs(copy: ClusterCopy) -> str:
     )
 
 
+def _alias_refs(copy: ClusterCopy) -> str:
+    """A file system that ignores case takes some names for others, and git shows replaced objects."""
+    commit = copy.commit(STRANGER, {"x": b"x\n"})
+    copy.require_hook()
+    refs = ["refs/heads/GitOps/ledger/x", f"refs/replace/{commit}"]
+    branch = copy.target.removeprefix("refs/heads/")
+    if branch.swapcase() != branch:
+        refs.append(f"refs/heads/{branch.swapcase()}")
+    return join_reasons(*dict.fromkeys(copy.expect_push_refused(ref, commit) for ref in refs)) or (
+        "no hook is installed; the refs of the bot are elsewhere"
+    )
+
+
 _LEDGER, _HOOKS = "docs/ledger.md", "docs/hooks.md"
 HISTORY_ATTACKS = (
     Attack("target-rewritten", "force-push the target branch", f"{_HOOKS}: pre-receive", _forced_target, "applied"),
@@ -204,4 +217,5 @@ HISTORY_ATTACKS = (
     Attack("two-applies", "apply twice at the same time", f"{_LEDGER}: locks", _two_applies),
     Attack("lock-pushed-over", "overwrite a held lock", f"{_LEDGER}: locks", _foreign_lock),
     Attack("bot-refs", "write refs of the bot", f"{_HOOKS}: pre-receive", _spoofed_refs),
+    Attack("alias-refs", "write refs that stand for others", f"{_HOOKS}: pre-receive, rule 6", _alias_refs),
 )

@@ -35,11 +35,11 @@ def test_who_may_not_delete_takes_no_lock(pending: Loop, hosts: Hosts) -> None:
     """`RW` permits creating refs and not deleting them: the lock of such a person would lock the cluster for everybody."""
     assert pending.sign_approval("bob", "graph.legacy").ok
     (approval,) = pending.approvals()
-    number = approval.rpartition("/")[2]
+    revoke = ("revoke", approval.rpartition("/")[2], "--commit", pending.tip(approval), "--reason", "not yet")
     pending.published(hosts, HostKind.GITOLITE, deletes=False)
     for _ in range(2):
         # It is revoked all the same, and the message says what was not possible.
-        told = pending.gitops("carol", "revoke", number, "--reason", "not yet").text
+        told = pending.gitops("carol", *revoke).text
         assert "RW+ or RWD" in told, told
         assert list(pending.store.refs("refs/gitops/locks")) == ["refs/gitops/locks/brain_trial"]
     swept = pending.gitops("bot", "bot", "sweep", at=pending.server, check=False).text
@@ -47,7 +47,7 @@ def test_who_may_not_delete_takes_no_lock(pending: Loop, hosts: Hosts) -> None:
     assert "held the lock" not in swept
     pending.published(hosts, HostKind.GITOLITE)
     pending.program("carol", "git", "remote", "set-url", "origin", pending.url("carol"))
-    assert "revoked" in pending.gitops("carol", "revoke", number, "--reason", "not yet").text
+    assert "revoked" in pending.gitops("carol", *revoke).text
     assert not pending.store.refs("refs/gitops/locks")
     # From now on the lock costs one push again.
     assert pending.program("carol", "git", "config", "gitops.lockProven").text == "true\n"
