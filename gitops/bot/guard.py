@@ -23,6 +23,7 @@ from functools import cached_property
 
 from gitops.approvals.verify import own_signature_problem, signature_refusal
 from gitops.bot.folders import require_plain
+from gitops.bot.scopes import newest_entries
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
@@ -102,7 +103,7 @@ class PushGuard:
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):
             raise _refused("where file systems ignore case this is a ref of the bot; give it another name")
-        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()):
+        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()) or ref in self._recorded:
             yield from self._check_target(update)
         elif self._governed:
             self._check_other(update)
@@ -125,6 +126,10 @@ class PushGuard:
             if not self._is_repair(update):
                 raise
         if update.old != ZERO:
+            return
+        newest = read_verified_entry(self._reader, update.new).entry
+        renamed = update.ref in map(ledger_ref, newest.new_names)
+        if renamed and self._reader.resolve(ledger_ref(newest.target.cluster)) in (newest.previous, update.new):
             return
         # The first entry has the keys and rules of the branch of its cluster: a push cannot bring its own.
         name = update.ref.removeprefix(LEDGERS)
@@ -222,7 +227,11 @@ class PushGuard:
             if update.ref != self._default_ref:
                 raise
             before = ()
-        for rule in {r.name: r for r in (*before, *self._clusters_at(update.new))}.values():
+        after = self._clusters_at(update.new)
+        # What the default branch no longer declares need no longer be there: whether a cluster moves or goes is gated.
+        for rule in (
+            after if after and update.ref == self._default_ref else {r.name: r for r in (*before, *after)}.values()
+        ):
             if rule.ref == update.ref:
                 yield from self._check_folder(rule, tree)
         if self._reader.read(tree, CONFIG_FILE) is not None:
@@ -253,6 +262,12 @@ class PushGuard:
         if self._declared_clusters is None:
             self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
         return self._declared_clusters
+
+    @cached_property
+    def _recorded(self) -> frozenset[str]:
+        """The branches that ledgers record: they are in force, whatever is declared meanwhile."""
+        entries = newest_entries(self._reader, self._reader.refs(LEDGERS.rstrip("/"))).values()
+        return frozenset((entry.target if entry.scope is None else entry.scope.target).ref for entry in entries)
 
     @cached_property
     def _governed(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gitops.approvals.authors import authors_of, signers_of
 from gitops.approvals.decisions import open_debts
 from gitops.bot.folders import changed_paths, require_plain
-from gitops.bot.scopes import Found, Scopes, clusters_in_force, newest_entries
+from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
@@ -28,7 +28,7 @@ from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
-from gitops.model.address import Kind
+from gitops.model.address import Kind, cluster_address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Disposition
 from gitops.model.ledger import Debt, SourceRevision
@@ -149,8 +149,10 @@ class Project:
 
         Raises IntegrityError `ledger_diverged`, GitopsError `shallow_repository`.
         """
-        source, head, store = first.entry.source, self.head_of(rule.ref), self.tools.store
-        if source is None or head is None or not store.is_ancestor(source.commit, head):
+        source, store = first.entry.source, self.tools.store
+        # A cluster that moved to another branch began on the one that declared it before, which need not be part of the new one.
+        heads = [head for ref in dict.fromkeys((rule.ref, self.default_ref)) if (head := self.head_of(ref)) is not None]
+        if source is None or not any(store.is_ancestor(source.commit, head) for head in heads):
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
         if trust_root(trust_at(store, store.commit(source.commit).tree)).digest != first.after.digest:
@@ -317,7 +319,7 @@ class Project:
                 trust_files=files,
                 trust=trust,
                 changed_files=lambda other: changed_paths(store, other, folder),
-                admit=lambda view: self._admit(view, place.commit, position, trust, config),
+                admit=lambda view: self._admit(view, place, position, trust, config),
                 scope=scope,
                 declares=place.declares,
                 stores_at=lambda there: tools.stores(rule, there.storage, there.home),
@@ -337,7 +339,7 @@ class Project:
         return found
 
     def _admit(
-        self, view: LedgerView, commit: str, position: LedgerPosition, trust: TrustRoot, config: BotConfig
+        self, view: LedgerView, place: ClusterFolder, position: LedgerPosition, trust: TrustRoot, config: BotConfig
     ) -> None:
         """A source commit is applied only if it continues the one applied last; a new ledger begins with rules in force."""
         entry = view.entry
@@ -348,6 +350,13 @@ class Project:
             raise GitopsError(Code.CLUSTER_CLOSED, f"entry {entry.number} took the cluster out", path=CONFIG_FILE)
         if entry.scope is not None and position.scope not in (None, entry.scope):
             raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
+        target = entry.target if entry.scope is None else entry.scope.target
+        if (place.rule.path, place.rule.ref) != (target.path, target.ref):
+            detail = (
+                f"what {place.rule.branch} declares at {place.rule.path} is not where the ledger records the cluster"
+            )
+            raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
+        commit = place.commit
         applied = None if entry.source is None else entry.source.commit
         if applied is None or applied == commit:
             return

@@ -88,7 +88,7 @@ class ScopeChange:
                 f"branch gitops/ledger/{was['name']} is left with its last entry",
             )
         now = after.facts()
-        lines = [f"{name}: {was[name]} -> {now[name]}" for name in was if was[name] != now[name]]
+        lines = [f"{name}: {was[name]} becomes {now[name]}" for name in was if was[name] != now[name]]
         if before.closed:
             lines.append("the cluster is taken in again, with the ledger that was closed")
         if was["name"] != now["name"]:

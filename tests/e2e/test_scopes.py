@@ -253,3 +253,44 @@ def _state(loop: Loop, cluster: str) -> LedgerState:
     state = loop.local().ledger(ClusterRule(name=cluster, path="cluster")).view().state
     assert state is not None
     return state
+
+
+# Hooks, clones, and the next person
+
+
+def test_a_rename_from_a_clone_passes_the_hooks_and_a_fresh_clone_accepts_it(loop: Loop) -> None:
+    declare(loop, MOVES["name"])
+    told = loop.confirmed("alice", "approve", "cluster.brain", "--cluster", "mind")
+    assert told.code == 0, told.text
+    assert loop.tip(ledger_ref("mind")) == loop.tip(LEDGER)
+    for command in ("status", "audit", "log"):
+        done = loop.gitops("carol", command, "--cluster", "mind", check=False)
+        assert done.code == 0, done.text
+    assert '"renamed_from"' not in loop.gitops("carol", "log", "--cluster", "mind", "--json").text
+    stolen = loop.push("mallory", f"{loop.tip(ledger_ref('mind'))}:{ledger_ref('mine')}", check=False)
+    assert "there is no cluster mine" in stolen.text
+
+
+def test_the_branch_in_force_is_protected_while_another_one_is_declared(loop: Loop) -> None:
+    loop.store.update_refs([*_branch(loop, "release")])
+    declare(loop, MOVES["branch"])
+    assert "never deleted" in loop.push("mallory", f":{MAIN}", check=False).text
+    assert approve(loop)
+    done = loop.gitops("carol", "audit", "--cluster", "brain", check=False)
+    assert done.code == 0, done.text
+    assert entry(loop).target.ref == "refs/heads/release" or entry(loop).scope is not None
+
+
+def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop: Loop) -> None:
+    moved: dict[str, bytes | None] = {f"other/{name}": content for name, content in _folder(loop).items()}
+    gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
+    files = {"gitops.yaml": CONFIG.replace(RULE, MOVES["path"]).encode(), **moved, **gone}
+    loop.push("mallory", f"{loop.commit('mallory', files, away=True)}:refs/heads/topic")
+    assert "path: cluster becomes other" in loop.comment(1)
+    outcome = loop.sign_approval("alice", "cluster.brain", request=1)
+    assert outcome.approval is not None, outcome.diagnostics
+    _, said = loop.merge("carol", 1)
+    scope = entry(loop).scope
+    assert scope is not None
+    assert scope.target.path == "other", said
+    assert findings(loop) == []
