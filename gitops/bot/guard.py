@@ -265,7 +265,7 @@ class PushGuard:
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
-        """The branches that ledgers record: they are in force, whatever is declared meanwhile."""
+        """The branches that ledgers record: they are in force, whatever the newest commit declares."""
         entries = newest_entries(self._reader, self._reader.refs(LEDGERS.rstrip("/"))).values()
         return frozenset((entry.target if entry.scope is None else entry.scope.target).ref for entry in entries)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gitops.approvals.authors import authors_of, signers_of
 from gitops.approvals.decisions import open_debts
 from gitops.bot.folders import changed_paths, require_plain
-from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries
+from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
@@ -303,9 +303,7 @@ class Project:
         return Workspace(
             tree=source_tree,
             config_dir=place.rule.path,
-            open_stores=lambda declared: tools.stores(
-                rule, *((scope.storage, scope.home) if scope else (declared, rule.name))
-            ),
+            open_stores=stores_in_force(tools.stores, rule, scope, check=not in_place),
             provider=tools.provider,
             clock=tools.clock,
             ids=tools.ids,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gitops.cluster.workspace import Stores
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.config.source import StampedTree
 from gitops.core.codes import Code
@@ -23,7 +24,7 @@ from gitops.ledger.documents import read_entry
 from gitops.ledger.scope import declared_storage, recorded_scope
 from gitops.model.approval import ClusterTarget
 from gitops.model.ledger import LedgerEntry
-from gitops.model.scope import ClusterScope
+from gitops.model.scope import UNKNOWN_STORAGE, ClusterScope
 
 TreeOpener = Callable[[GitReader, str, str], StampedTree]
 _HEADS, _ROOT = "refs/heads/", "root:"
@@ -140,6 +141,32 @@ class Scopes:
             return ClusterScope(target, storage, declared.name if scope is None else scope.home)
 
         return ClusterFolder(chosen, commit, root, tree, declaring, declares)
+
+
+def stores_in_force(
+    stores: Callable[[ClusterRule, str | None, str], Stores],
+    rule: ClusterRule,
+    scope: ClusterScope | None,
+    *,
+    check: bool,
+) -> Callable[[str | None], Stores]:
+    """Opens the stores where a ledger records its cluster, before that where it is declared; the argument is that storage.
+
+    With `check` a declared storage that may not be used is refused, also while another one is in force. Raises GitopsError, also
+    `git_object_missing` where the storage in force is unknown.
+    """
+
+    def open_stores(declared: str | None) -> Stores:
+        if scope is None:
+            return stores(rule, declared, rule.name)
+        if check and declared != scope.storage:
+            stores(rule, declared, scope.home)
+        if scope.storage == UNKNOWN_STORAGE:
+            detail = "the commit that was applied last is missing, so the storage of its graphs is unknown"
+            raise GitopsError(Code.GIT_OBJECT_MISSING, detail, path=rule.name)
+        return stores(rule, scope.storage, scope.home)
+
+    return open_stores
 
 
 def rule_at(target: ClusterTarget) -> ClusterRule:

@@ -24,6 +24,7 @@ from gitops.doctor.attack.copy import (
 from gitops.doctor.attack.execution import EXECUTION_ATTACKS
 from gitops.doctor.attack.history import HISTORY_ATTACKS
 from gitops.doctor.attack.messages import MESSAGE_ATTACKS
+from gitops.doctor.attack.place import PLACE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
@@ -31,7 +32,14 @@ from gitops.wiring.project import LocalProject
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import own_command
 
-ATTACKS = (*APPROVAL_ATTACKS, *HISTORY_ATTACKS, *CONTENT_ATTACKS, *MESSAGE_ATTACKS, *EXECUTION_ATTACKS)
+ATTACKS = (
+    *APPROVAL_ATTACKS,
+    *HISTORY_ATTACKS,
+    *CONTENT_ATTACKS,
+    *MESSAGE_ATTACKS,
+    *EXECUTION_ATTACKS,
+    *PLACE_ATTACKS,
+)
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
 )
