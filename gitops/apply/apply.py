@@ -8,6 +8,7 @@ operations. 5. Plan with the approvals that count; an open debt ends here. 6. An
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gitops.apply.entries import announced_debts, check_debts, make_entry, settle_debts
@@ -29,6 +30,7 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
+from gitops.model.trust import DataGrowth
 from gitops.plan.plan import plan_session
 
 _INTENTS = {
@@ -92,7 +94,7 @@ def _apply(current: Session) -> ApplyOutcome:
         plan_digest=run.plan.digest,
         entry_id=current.view.head,
         approvals_used={
-            r.resource: r.approvals for r in run.plan.approvals_required if set(r.approvals) & set(settled.consumed)
+            r.resource: r.spent for r in run.plan.approvals_required if set(r.spent) & set(settled.consumed)
         },
     )
 
@@ -130,9 +132,9 @@ def _may_apply(current: Session) -> bool:
 def _prepare(current: Session) -> _Run | None:
     """Steps 4 and 5; None if an error ends the run."""
     workspace = current.workspace
-    swept = recover(current.opened, current.state, current.problems, at=workspace.stamp())
+    swept = recover(current.opened, current.view, current.problems, at=workspace.stamp())
     before = len(current.problems)
-    plan, accepted = plan_session(current, swept.state, swept.pending, in_place=True)
+    plan, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
     current.problems.extend(plan.diagnostics)
     satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
     for change in plan.changes:
@@ -149,16 +151,17 @@ def _prepare(current: Session) -> _Run | None:
         plan=plan,
         accepted=accepted,
         operation=workspace.ids.ulid(),
-        intents=_intents(current, plan),
+        intents=_intents(current, plan, swept.fence),
         view=current.view,
         debts=owed,
     )
 
 
-def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
+def _intents(current: Session, plan: Plan, fence: int) -> dict[str, Intent]:
     """One intent per node that moves a graph, in execution order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
-    granted: dict[str, tuple[Approval, ...]] = {r.resource: r.approvals for r in plan.approvals_required if r.satisfied}
+    granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
+    growth = DataGrowth() if current.view.trust is None else current.view.trust.data_growth
     at = workspace.stamp()
     changes: dict[str, Change] = {change.address: change for change in plan.changes}
     found = {}
@@ -169,14 +172,14 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             continue
         graph = change.address.name
         schema = current.desired.resources.get(schema_address(graph))
-        used = [approval.approval_id for approval in granted.get(node.id, ())]
-        version = None
+        approvals = granted.get(node.id, ())
+        used, rows = [a.approval_id for a in approvals], [a.seen.rows for a in approvals if a.seen is not None]
+        # What the plan saw under the lock; the node itself reports a graph that does not open.
+        seen, last = change.seen, 0
         if kind is not IntentKind.GRAPH_CREATE:
-            try:
-                version = stores.engine.read(stores.graph_uri(graph)).manifest_version
-            except GitopsError:
-                # The version is only recorded; the node itself reports a graph that does not open.
-                version = None
+            # After the loss of a ledger its numbers begin again, and those of the graphs do not.
+            with suppress(GitopsError):
+                last = stores.engine.read(stores.graph_uri(graph)).fence
         found[node.id] = Intent(
             operation_id=workspace.ids.ulid(),
             started_at=at,
@@ -184,12 +187,15 @@ def _intents(current: Session, plan: Plan) -> dict[str, Intent]:
             kind=kind,
             graph_id=graph,
             graph_uri=stores.graph_uri(graph),
-            observed_manifest_version=version,
+            observed_manifest_version=None if seen is None else seen.version,
             expected_manifest_version=None,
             desired_schema_digest="" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest,
             state_cas_base=current.view.cas,
             approval_id=used[0] if used else None,
             co_approvals=tuple(used[1:]),
+            incarnation=None if seen is None else seen.incarnation,
+            max_rows=min(map(growth.allowed, rows)) if rows and kind is IntentKind.GRAPH_DELETE else None,
+            fence=max(fence, last),
         )
     return found
 
@@ -210,7 +216,7 @@ def _announce(run: _Run) -> bool:
         plan_digest=run.plan.digest,
         config_digest=run.plan.config_digest,
         changes=tuple(change for change in run.plan.changes if change.address in run.intents),
-        approvals=_uses(run, (approval for r in granted for approval in r.approvals)),
+        approvals=_uses(run, (approval for r in granted for approval in r.spent)),
     )
     try:
         run.view = current.opened.ledger.begin(run.view, tuple(run.intents.values()), entry)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
+from gitops.approvals.verify import change_digest
 from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
@@ -87,6 +88,9 @@ def _listed(change: Change) -> EntryChange:
         disposition=change.disposition.value,
         reason=None if change.reason is None else change.reason.value,
         binding_change=change.binding_change,
+        seen=change.seen,
+        tier=change.tier,
+        digest=None if change.tier is None else change_digest(change),
     )
 
 
@@ -120,7 +124,7 @@ def settle_debts(current: Session) -> bool:
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
     """Rule 2: report every open debt, as an error where it stops the run."""
-    used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.approvals}
+    used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.spent}
     applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
     stops = bool(approvals.earlier.open) and applies and not used & approvals.emergencies
     report_debts(approvals.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)

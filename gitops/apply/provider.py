@@ -14,10 +14,10 @@ from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import GitopsError
-from gitops.graph.port import PreparedVersion
+from gitops.core.errors import BugError, GitopsError
+from gitops.graph.port import DeleteOrder, PreparedVersion
 from gitops.model.address import Kind, schema_address
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
@@ -43,7 +43,7 @@ class ClusterProvider:
             if kind is Kind.GRAPH and action is Action.CREATE:
                 self._create(node, change.address.name, facts)
             elif kind is Kind.SCHEMA and action is Action.UPDATE:
-                self._migrate(node, change.address.name, facts)
+                self._migrate(node, change, facts)
             elif kind is Kind.GRAPH and action is Action.DELETE:
                 self._delete(node, change.address.name)
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
@@ -66,12 +66,12 @@ class ClusterProvider:
             work.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
-            version = _publish(work.engine.prepare_create(uri, source, actor=work.actor))
+            version = _publish(work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence))
         self._record_version(intent, version, facts)
         self._fault_after("cluster_apply.after_graph_create")
 
-    def _migrate(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
-        work, intent = self._work, self._work.intents[node.id]
+    def _migrate(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
         uri = work.graph_uri(graph)
         resource = work.resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
@@ -82,6 +82,9 @@ class ClusterProvider:
                 raise GitopsError(
                     Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported"
                 )
+            if change.migration is None or change.migration.steps != preview.steps:
+                detail = "the steps are not those of the plan, since the live schema is not the recorded one; refresh"
+                raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
@@ -89,7 +92,10 @@ class ClusterProvider:
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
-                version = _publish(work.engine.prepare_migration(uri, source, actor=work.actor))
+                prepared = work.engine.prepare_migration(
+                    uri, source, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                )
+                version = _publish(prepared)
         except GitopsError:
             now = None
             with suppress(GitopsError):
@@ -106,10 +112,13 @@ class ClusterProvider:
 
     def _delete(self, node: ExecNode, graph: str) -> None:
         work, intent = self._work, self._work.intents[node.id]
+        if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
+            raise BugError(f"the delete of {graph} is not bound to a graph")
+        order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids)
         work.ledger.arm(intent)
         with _failing_as(Code.GRAPH_DELETE_FAILED, node):
             work.faults.reach("cluster_apply.before_graph_delete")
-            work.engine.delete_tree(work.graph_uri(graph))
+            work.engine.delete(work.graph_uri(graph), order)
         self._fault_after("cluster_apply.after_graph_delete")
 
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
@@ -133,6 +142,12 @@ class ClusterProvider:
 
     def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
         facts["manifest_version"] = version
+        # Best effort, too: without it an approver has to refresh first.
+        with suppress(GitopsError):
+            uri = self._work.graph_uri(intent.graph_id)
+            reading = self._work.engine.read(uri)
+            facts["seen"] = Seen(reading.incarnation, reading.rows, reading.manifest_version)
+            facts["graph_uri"] = uri
         # Best effort: the version is only a record, recovery does not need it.
         try:
             self._work.ledger.amend(replace(intent, expected_manifest_version=version))

@@ -1,11 +1,14 @@
 """Recovery at the start of every verb that writes: read the intents, look at their graphs, settle by `recovery_rules`.
 
-No graph is changed for that. Only afterwards, where a permitted delete was interrupted after the root had vanished, the rest of
-the data beside the root is removed; until that is done the intent stays.
+1. Every graph with an intent gets a version with the fence of this run. The run that wrote the intent may be alive, only slow,
+   and its lock broken: from then on it can neither delete nor migrate the graph. A graph that cannot be fenced stays pending.
+2. The graphs are looked at, and the intents are settled.
+3. Where a permitted delete is past the point of no return, the rest of its data is removed; until that is done the intent stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gitops.apply.recovery_rules import GraphProbe, Sweep, sweep
@@ -14,33 +17,40 @@ from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
-from gitops.graph.port import Existence
+from gitops.graph.port import DeleteOrder, Existence
+from gitops.ledger.port import LedgerView
 from gitops.model.address import graph_address
-from gitops.model.ledger import IntentKind, LedgerState
+from gitops.model.ledger import Intent, IntentKind, LedgerState
+
+_UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
+"""Of a graph that does not open: no run can change it."""
 
 
-def recover(stores: Stores, state: LedgerState, problems: Diagnostics, *, at: str) -> Sweep:
+def recover(stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str) -> Sweep:
     """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone."""
     listing = stores.ledger.intents()
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for bad in listing.unreadable:
         problems.add(bad.code, f"{RECOVERIES}/{bad.name}", bad.detail)
-    swept = sweep(state, listing.intents, lambda graph: probe_graph(stores, graph)[0], at=at)
+    fence = _next_fence(view, listing.intents)
+    probes = {intent.graph_id: _fenced_probe(stores, intent, fence, problems) for intent in listing.intents}
+    swept = sweep(view.state or LedgerState(), listing.intents, probes.__getitem__, at=at)
     problems.extend(swept.diagnostics)
     unfinished = set()
     for intent in listing.intents:
+        probe = probes[intent.graph_id]
         if intent.kind is not IntentKind.GRAPH_DELETE or intent.operation_id not in swept.retire:
             continue
-        uri = stores.graph_uri(intent.graph_id)
-        if stores.data_problem is not None or stores.engine.exists(uri) is not Existence.ABSENT:
+        if stores.data_problem is not None or not (probe.deleted or probe.existence is Existence.ABSENT):
             continue
         try:
-            stores.engine.delete_tree(uri)
+            _finish_delete(stores, intent, fence)
         except GitopsError as error:
             problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
-    return replace(swept, retire=tuple(i for i in swept.retire if i not in unfinished))
+    retire = tuple(i for i in swept.retire if i not in unfinished)
+    return replace(swept, retire=retire, fence=fence)
 
 
 def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
@@ -52,4 +62,42 @@ def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
     try:
         return GraphProbe(existence, stores.engine.read(uri)), None
     except GitopsError as error:
-        return GraphProbe(existence), error.detail
+        return GraphProbe(existence, deleted=error.code == Code.GRAPH_DELETED), error.detail
+
+
+def _next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
+    """The number of the next operation: that of the entry that announces it, above those of all operations that may still run.
+
+    A ledger folder has no entries, and counts its states.
+    """
+    number = view.entry.number if view.entry is not None else 0 if view.state is None else view.state.revision
+    return max(number, *(intent.fence or 0 for intent in intents), 0) + 1
+
+
+def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnostics) -> GraphProbe:
+    """Fence a graph, then look at it. One that could not be fenced is of unknown existence."""
+    graph, uri = intent.graph_id, stores.graph_uri(intent.graph_id)
+    try:
+        if stores.data_problem is None:
+            stores.engine.fence(uri, fence)
+    except GitopsError as error:
+        if error.code not in _UNFENCED:
+            problems.add(error.code, graph_address(graph), error.detail)
+            return GraphProbe(Existence.UNKNOWN)
+    probe = probe_graph(stores, graph)[0]
+    if intent.kind is not IntentKind.GRAPH_DELETE or probe.reading is None:
+        return probe
+    try:
+        return replace(probe, deleted_by=stores.engine.deleted_by(uri, probe.reading.incarnation))
+    except GitopsError as error:
+        problems.add(error.code, graph_address(graph), error.detail)
+        return GraphProbe(Existence.UNKNOWN)
+
+
+def _finish_delete(stores: Stores, intent: Intent, fence: int) -> None:
+    """Remove what a delete left that is past the point of no return; intents of the first release do not name the graph."""
+    uri = stores.graph_uri(intent.graph_id)
+    if intent.incarnation is None:
+        stores.engine.delete_tree(uri)
+    else:
+        stores.engine.delete(uri, DeleteOrder(intent.incarnation, 0, fence, intent.approval_ids))

@@ -11,9 +11,15 @@ S4 schema, other content: keep, drifted.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
    The approvals of both are consumed, whatever became of the state since.
+D4 delete, root past the point of no return: as D2 and D3, its files are removed.
+D5 delete, root present, but the graph was deleted and restored, or exchanged: retire, and the approvals are consumed.
 
 A root whose existence is unknown is treated like a root that does not open, for every kind (S1). Graphs of kept intents are
 pending: changes to them are blocked in this run. The sweep edits only the state value, never a graph.
+
+A graph was restored from a backup if a marker beside it says that the approvals of the intent deleted it, or if its version is
+not higher than when the intent was written: before the sweep, every graph got a new version with a higher fence. It may be
+deleted again, but with new approvals.
 """
 
 from __future__ import annotations
@@ -25,19 +31,25 @@ from typing import Any
 
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.graph.port import Existence, GraphReading
 from gitops.model.address import graph_address, schema_address
+from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
 from gitops.plan.draft import StateDraft
 
 
 @dataclass(frozen=True, slots=True)
 class GraphProbe:
-    """What is observed of a root: whether it exists, and its content if it opens."""
+    """What is observed of a root: whether it exists, and its content if it opens.
+
+    `deleted` says that a delete has passed the point of no return, `deleted_by` by which approvals this graph was deleted before.
+    """
 
     existence: Existence
     reading: GraphReading | None = None
+    deleted: bool = False
+    deleted_by: frozenset[str] = frozenset()
 
     @property
     def live(self) -> str | None:
@@ -49,7 +61,7 @@ class GraphProbe:
 class Sweep:
     """The edited state, the intents to retire, the graphs that wait, and the approvals that were used.
 
-    `consumed` maps approval id to the operation that used it.
+    `consumed` maps approval id to the operation that used it. `fence` is the number of the operations of this run.
     """
 
     state: LedgerState
@@ -57,13 +69,17 @@ class Sweep:
     pending: frozenset[str] = frozenset()
     consumed: Mapping[str, str] = field(default_factory=dict)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    fence: int = 1
 
 
 class _Row(Enum):
-    """What a row does: retire the intent as it is, also that of a delete that is recorded; roll it forward; or keep it."""
+    """What a row does: retire the intent as it is, also that of a delete that is recorded; spend its approvals; roll it forward;
+    or keep it.
+    """
 
     RETIRE = auto()
     DELETED = auto()
+    SPEND = auto()
     FORWARD = auto()
     KEEP = auto()
 
@@ -77,19 +93,23 @@ def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], 
     for intent in sorted(intents, key=lambda i: i.operation_id):
         graph, operation, is_delete = intent.graph_id, intent.operation_id, intent.kind is IntentKind.GRAPH_DELETE
         find_row = _delete_row if is_delete else _schema_row
-        row = find_row(draft, found, intent, probe(graph))
+        seen = probe(graph)
+        row = find_row(draft, found, intent, seen)
         if row is _Row.KEEP:
             pending.add(graph)
             continue
         retire.append(operation)
-        if row in (_Row.DELETED, _Row.FORWARD) and is_delete:
+        if row is not _Row.RETIRE:
             consumed |= dict.fromkeys(intent.approval_ids, operation)
         if row in (_Row.DELETED, _Row.RETIRE):
             continue
+        draft.use_approvals(intent.approval_ids, {"consumed_at": at, "consumed_by_operation": operation})
+        if row is _Row.SPEND:
+            continue
         if is_delete:
             draft.remove_graph(graph, at=at, approval_id=intent.approval_id, actor=intent.actor)
-            draft.use_approvals(intent.approval_ids, {"consumed_at": at, "consumed_by_operation": operation})
         else:
+            _observe(draft, intent, seen, at)
             draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
             draft.renew(graph, create=True)
             _mark(draft, graph, StatusRecord(Status.APPLIED))
@@ -104,6 +124,13 @@ def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], 
         message = f"operation {operation} ({intent.kind}) had completed and is now recorded"
         found.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, graph_address(graph), message)
     return Sweep(draft.state(), tuple(retire), frozenset(pending), consumed, found)
+
+
+def _observe(draft: StateDraft, intent: Intent, seen: GraphProbe, at: str) -> None:
+    """Record what was seen of a graph whose create or migration is rolled forward."""
+    if seen.reading is not None:
+        found = Seen(seen.reading.incarnation, seen.reading.rows, seen.reading.manifest_version)
+        draft.observe_graph(intent.graph_id, found, intent.desired_schema_digest, uri=intent.graph_uri, at=at)
 
 
 def _mark(draft: StateDraft, graph: str, record: StatusRecord) -> None:
@@ -147,11 +174,29 @@ def _delete_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
     graph = graph_address(intent.graph_id)
     if seen.existence is Existence.UNKNOWN:
         return _unverifiable(found, intent)
-    if seen.existence is Existence.PRESENT:  # D1
-        detail = f"the delete of operation {intent.operation_id} did not finish; it is proposed again"
-        found.add(Code.GRAPH_DELETE_INCOMPLETE, graph, detail)
-        return _Row.RETIRE
-    return _Row.FORWARD if graph in draft.resources else _Row.DELETED  # D3, D2
+    recorded = graph in draft.resources
+    if seen.deleted or seen.existence is Existence.ABSENT:
+        return _Row.FORWARD if recorded else _Row.DELETED  # D3, D2, D4
+    if _is_restored(intent, seen):  # D5
+        detail = (
+            f"operation {intent.operation_id} deleted it, and it was restored since; to delete it again, approve again"
+        )
+        found.add(Code.GRAPH_RESTORED, graph, detail, severity=Severity.WARNING)
+        return _Row.SPEND
+    detail = f"the delete of operation {intent.operation_id} did not finish; it is proposed again"
+    found.add(Code.GRAPH_DELETE_INCOMPLETE, graph, detail)
+    return _Row.RETIRE  # D1
+
+
+def _is_restored(intent: Intent, seen: GraphProbe) -> bool:
+    """Whether a graph that is there is a restored one, or another one than the intent is about."""
+    if seen.reading is None or intent.incarnation is None:
+        return False
+    older = intent.observed_manifest_version is not None and (
+        seen.reading.manifest_version <= intent.observed_manifest_version
+    )
+    exchanged = seen.reading.incarnation != intent.incarnation
+    return older or exchanged or bool(seen.deleted_by & set(intent.approval_ids))
 
 
 def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:

@@ -23,9 +23,10 @@ from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address, Kind, graph_address, schema_address
+from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
 from gitops.model.outcome import RefreshOutcome
-from gitops.plan.draft import StateDraft
+from gitops.plan.draft import StateDraft, graph_observation
 from gitops.plan.planner import diff
 
 
@@ -76,7 +77,7 @@ def _observe_and_write(current: Session, operation: str) -> None:
         except GitopsError as problem:
             problems.add_error(problem)
             return
-    swept = recover(stores, current.state, problems, at=workspace.stamp())
+    swept = recover(stores, current.view, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
     for resource in current.desired.of_kind(Kind.GRAPH):
@@ -126,21 +127,19 @@ def _record_graph(current: Session, draft: StateDraft, graph: str, observed: Gra
     matches: bool | None = None if live is None else live == desired
     if observed.existence is Existence.ABSENT:
         matches, error = False, "the graph root does not exist"
-    draft.observe(
-        address,
-        {
-            "kind": "graph",
-            "address": address,
-            "graph_uri": current.opened.graph_uri(graph),
-            "observed_at": current.workspace.stamp(),
-            "exists": observed.existence is not Existence.ABSENT,
-            "manifest_version": None if observed.reading is None else observed.reading.manifest_version,
-            "schema_digest": live,
-            "desired_schema_digest": desired,
-            "schema_matches_desired": matches,
-            "error": error,
-        },
+    reading = observed.reading
+    seen = None if reading is None else Seen(reading.incarnation, reading.rows, reading.manifest_version)
+    observation = graph_observation(
+        graph,
+        uri=current.opened.graph_uri(graph),
+        at=current.workspace.stamp(),
+        seen=seen,
+        live=live,
+        desired=desired,
+        exists=observed.existence is not Existence.ABSENT,
+        error=error,
     )
+    draft.observe(address, observation)
     if observed.existence is Existence.ABSENT:
         draft.drop(address)
         draft.drop(schema)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, schema_address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.model.change import Action, Change, Disposition, Reason, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
@@ -93,7 +93,7 @@ def settle(
         if rules_of(c.address).catalog_suffix and c.address in by_node
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
-    next_state, consumed = _next_state(changes, desired, state, granted, at=at, actor=actor)
+    next_state, consumed = _next_state(changes, desired, state, granted, by_node, at=at, actor=actor)
     reached = not diff(desired, next_state)
     if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
@@ -133,11 +133,21 @@ def _demote(
     return tuple(final)
 
 
+def _observe(draft: StateDraft, desired: DesiredState, result: NodeResult | None, at: str) -> None:
+    """Record what a provider saw of a graph after it created or migrated it."""
+    facts = {} if result is None else result.facts
+    seen, uri = facts.get("seen"), facts.get("graph_uri")
+    if result is not None and isinstance(seen, Seen) and isinstance(uri, str):
+        graph = Address(result.node_id).name
+        draft.observe_graph(graph, seen, desired.resources[schema_address(graph)].digest, uri=uri, at=at)
+
+
 def _next_state(
     changes: Sequence[Change],
     desired: DesiredState,
     state: LedgerState,
     granted: Mapping[Address, ApprovalRequirement],
+    results: Mapping[str, NodeResult],
     *,
     at: str,
     actor: str | None,
@@ -149,12 +159,13 @@ def _next_state(
         address = change.address
         if change.disposition is Disposition.APPLIED:
             if address in granted:
-                consumed += granted[address].approvals
+                consumed += granted[address].spent
             if address.kind in _PENDING:
                 continue
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
                 draft.mark(address, StatusRecord(Status.APPLIED))
+                _observe(draft, desired, results.get(address), at)
                 continue
             draft.drop(address)
             draft.mark(address, None)

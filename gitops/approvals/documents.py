@@ -43,9 +43,13 @@ from gitops.model.approval import (
     GrantSource,
     Via,
 )
-from gitops.model.change import Action
+from gitops.model.change import Action, Seen
 
 _MESSAGE_LIMIT = 64 * 1024
+
+# -- a graph as it was seen, a member of several documents --------------------------------------------------------------
+
+SEEN: Form[Seen] = record(Seen, {"incarnation": LINE, "rows": integer(), "version": integer(1)})
 
 # -- approvals/<approval_id>.json --------------------------------------------------------------------------------------
 
@@ -65,6 +69,8 @@ APPROVAL = Document(
                 "created_at": TEXT,
                 "consumed_at": optional(nullable(TEXT)),
                 "consumed_by_operation": optional(nullable(TEXT)),
+                # Written only where it is known: few readers know the member.
+                "seen": optional(nullable(SEEN), written=False),
             },
         )
     },
@@ -128,7 +134,7 @@ STATEMENT = Document(
     versions={
         1: record(partial(ApprovalStatement, version=1), _STATEMENT),
         2: record(partial(ApprovalStatement, version=2), _STATEMENT_2, check=_check_via),
-        3: record(partial(ApprovalStatement, version=3), _STATEMENT_2, check=_check_via),
+        3: record(partial(ApprovalStatement, version=3), {**_STATEMENT_2, "seen": nullable(SEEN)}, check=_check_via),
     },
     version_of=lambda statement: statement.version,
     code=Code.APPROVAL_MALFORMED,

@@ -14,7 +14,9 @@
    Keys and rules themselves, and where a cluster is, are approved by signature alone.
 5. It is for this repository, cluster, environment, branch and folder.
 6. It is not revoked, not consumed, and not expired.
-7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder.
+7. It covers exactly this change: same folder, config, change and policy digests; what was reviewed on a forge is that folder. No
+   entry after the one that it names has changed the resource.
+8. It covers the data of the change (`gitops.approvals.data`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 
+from gitops.approvals.data import data_refusal
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
@@ -39,7 +42,7 @@ from gitops.model.approval import (
     CommitSignature,
     Via,
 )
-from gitops.model.change import Action, Change
+from gitops.model.change import Change, Tier
 from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR
 from gitops.model.trust import TrustRoot
 
@@ -59,6 +62,9 @@ REFUSALS = frozenset(
         Code.APPROVAL_SPENT,
         Code.APPROVAL_EXPIRED,
         Code.APPROVAL_STALE,
+        Code.APPROVAL_DATA_UNKNOWN,
+        Code.APPROVAL_OTHER_GRAPH,
+        Code.APPROVAL_DATA_GREW,
         Code.APPROVAL_QUORUM,
     }
 )
@@ -88,25 +94,14 @@ def change_digest(change: Change) -> str:
     return canonical_digest(change_form(change))
 
 
-def covers_change(approval: Approval, change: Change, config_digest: str) -> bool:
-    """Whether an unconsumed approval is for exactly this change: resource and all three bound digests."""
-    return (
-        approval.consumed_at is None
-        and approval.resource == change.address
-        and approval.operation is change.action
-        and approval.bound_config_digest == config_digest
-        and approval.bound_before_digest == change.before
-        and approval.bound_after_digest == change.after
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ApprovalNeed:
     """What an approval must match: the change, the folder and rules that it belongs to, and the ledger's position.
 
-    `version` is that of the entry which uses the approval. `at` is the time at that position; `consumed` are the ids of
-    consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the authors of
-    the change.
+    `version` is that of the entry which uses the approval. `digest` is that of the change, where its steps are not at hand;
+    `moved` says that an entry after the one that the approval names changed the resource. `at` is the time at that position;
+    `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the
+    authors of the change.
     """
 
     target: ClusterTarget
@@ -119,6 +114,8 @@ class ApprovalNeed:
     authors: frozenset[str] = frozenset()
     revoked: frozenset[tuple[str, str | None]] = frozenset()
     version: int = ENTRY_VERSION
+    digest: str | None = None
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,7 @@ def verify_approval(evidence: ApprovalEvidence, need: ApprovalNeed, trust: Trust
     if problem or approval is None or statement is None:
         return refuse((Code.APPROVAL_MALFORMED, problem or "document or statement is missing"))
     case = _Case(evidence, approval, statement, need, trust)
-    for step in (_signature, _signer, _permission, _target, _validity, _coverage):
+    for step in (_signature, _signer, _permission, _target, _validity, _coverage, _data):
         refusal = step(case)
         if refusal is not None:
             return refuse(refusal)
@@ -243,8 +240,9 @@ def _permission(case: _Case) -> _Refusal | None:
         if not trust.may_act_alone(principal):
             return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} may not act alone"
         return None
-    if via is Via.FORGE and change_tier(change) not in trust.via_forge:
-        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for an {change_tier(change)} change"
+    tier = change.tier or Tier.IRREVERSIBLE
+    if via is Via.FORGE and tier not in trust.via_forge:
+        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for a change that is {tier}"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
     if UNKNOWN_AUTHOR in case.need.authors:
@@ -284,7 +282,16 @@ def _coverage(case: _Case) -> _Refusal | None:
     if grant is not None and grant.tree != case.statement.cluster_tree:
         return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
     difference = _difference(case)
+    if difference is None and case.need.moved and case.need.version >= ENTRY_VERSION:
+        difference = "the resource was changed after the entry that the approver saw; approve again"
     return None if difference is None else (Code.APPROVAL_STALE, difference)
+
+
+def _data(case: _Case) -> _Refusal | None:
+    """Step 8; the first release knew nothing of data."""
+    if case.need.version < ENTRY_VERSION:
+        return None
+    return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth)
 
 
 def _form_problem(
@@ -331,29 +338,13 @@ def _difference(case: _Case) -> str | None:
         ("the configuration", statement.config_digest, need.config_digest),
         ("the recorded state of the resource", approval.bound_before_digest, change.before),
         ("the desired state of the resource", approval.bound_after_digest, change.after),
-        ("the change", statement.change_digest, change_digest(change)),
+        ("the change", statement.change_digest, need.digest or change_digest(change)),
         ("the approval rules", statement.policy_digest, need.policy_digest),
     )
     for what, approved, now in pairs:
         if approved != now:
             return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
     return None
-
-
-def change_tier(change: Change) -> str:
-    """How the rules classify a gated change: `reversible` or `irreversible`.
-
-    Deleting a graph or a schema, changing keys and rules, and moving a cluster is irreversible. A migration is if one of its
-    steps is; a step that only hides data, which older versions keep, is reversible.
-    """
-    if change.address.kind is not Kind.SCHEMA or change.action is not Action.UPDATE or change.migration is None:
-        return "irreversible"
-    # The language of schemas is large to import: most plans gate no migration.
-    from gitops.language.schema.steps import Reversibility, reversibility_of
-
-    steps = change.migration.steps
-    lossless = all(reversibility_of(step) is not Reversibility.IRREVERSIBLE for step in steps)
-    return "reversible" if lossless else "irreversible"
 
 
 def may_approve(trust: TrustRoot, authors: frozenset[str], at: datetime) -> tuple[str, ...]:

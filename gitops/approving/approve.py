@@ -29,10 +29,9 @@ from gitops.model.address import Address
 from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApprovalSubject, ApproveOutcome
-from gitops.model.plan import ApprovalRequirement, Plan, PlanInputs
+from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.trust import TrustRoot
 from gitops.plan.plan import plan_session
-from gitops.plan.planner import make_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,7 @@ def approve(workspace: Workspace, address: Address, *, plan_digest: str | None =
         def write() -> Written:
             change, requirement = _find_gated_change(subject.plan, address)
             approval = _draft_approval(workspace, change, requirement.reason, subject.plan.config_digest, current.at)
+            approval = replace(approval, seen=change.seen)
             current.opened.ledger.record_approval(approval)
             return approval, None
 
@@ -218,6 +218,7 @@ def publish_approval(
         via=via,
         grant=grant,
         emergency=emergency,
+        seen=gated.change.seen,
     )
     drafted = _draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest, gated.at)
     approver = principal or drafted.approved_by
@@ -242,8 +243,7 @@ def publish_approval(
 
 def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
     """What an approval in a ledger folder is about. Raises GitopsError `approval_not_required`."""
-    # What is gated follows from folder and ledger alone: no graph is opened, and no other approval is read.
-    plan = make_plan(PlanInputs(desired=current.desired, state=current.state))
+    plan, _ = plan_session(current, current.state)
     _find_gated_change(plan, address)
     return ApprovalSubject(address=address, plan=plan)
 

@@ -4,7 +4,7 @@ In order; the first part that fails is the finding:
 
 1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
 2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
-3. Irreversible changes that were applied have a quorum, or one emergency.
+3. Gated changes that were applied have a quorum, or one emergency.
 4. Every countersignature that the entry records passes its steps, for a debt that was open.
 5. While a debt is open, only emergencies are applied.
 6. The state records exactly the debts that consumed approvals left: one for each emergency, and no others.
@@ -45,7 +45,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
 
 def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
     """Parts 1 and 2: the addresses for which an entry has a quorum. Raises IntegrityError for a refused approval."""
-    position = LedgerPosition(found, walk.numbers, walk.state)
+    position = LedgerPosition(found, walk.numbers, walk.state, walk.moved_since)
     accepted: dict[str, list[ApprovalVerification]] = {}
     for use in found.entry.approvals:
         verification = verify_used_approval(walk.reader, use, position)
@@ -85,8 +85,13 @@ def _is_applied(listed: EntryChange) -> bool:
 
 
 def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
-    """Whether a change is irreversible: of keys and rules, of where a cluster is, deleting a graph, or a schema alone."""
+    """Whether a change needs an approval: of keys and rules, of where a cluster is, deleting a graph, or a schema alone.
+
+    Which migrations need one depends on the graph and the rules; their entry lists it as gated.
+    """
     change = change_of(listed)
+    if change.tier is not None:
+        return True
     deleted = change.action is Action.DELETE
     schema_alone = change.address.kind is Kind.SCHEMA and change.address.graph_address not in gone
     whole = change.address.kind is Kind.TRUST or (

@@ -91,8 +91,11 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     used = {use.approval_id for use in transition.entry.approvals}
     taken_in = {settlement.countersignature for settlement in transition.entry.settled}
     taken_in |= {revocation.commit for revocation in transition.entry.revoked}
-    deleted = {a for k in completed if k.intent.kind is IntentKind.GRAPH_DELETE for a in k.intent.approval_ids}
-    if not after.keys() - before.keys() <= used | deleted | taken_in:
+    deleted = {a for known in completed for a in known.intent.approval_ids}
+    # Of an operation that was interrupted and then undone by a restored backup, nothing remains but its approvals.
+    recovered = (transition.announced.get(operation) for operation in transition.entry.recovered)
+    spent = {a for known in recovered if known is not None and known.permitted for a in known.intent.approval_ids}
+    if not after.keys() - before.keys() <= used | deleted | taken_in | spent:
         raise _mismatch("an approval is recorded as used that the entry did not use")
     consumed = deleted | (used if transition.entry.kind in (EntryKind.APPLY, EntryKind.SCOPE) else set())
     if not consumed <= after.keys():

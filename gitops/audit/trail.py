@@ -5,7 +5,7 @@ It does not check what entries say; that is the audit (`gitops.audit.verb`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_
 from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
-from gitops.model.address import trust_address
+from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
@@ -33,11 +33,15 @@ __all__ = ["LedgerPosition", "change_of", "read_trail", "settlement_problem", "s
 
 @dataclass(frozen=True, slots=True)
 class LedgerPosition:
-    """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one."""
+    """An entry of the ledger with the entries `chain`, and the state before it, empty for the first one.
+
+    `moved_since` says whether an entry between the given one and this one changed a resource; without it, that is not judged.
+    """
 
     found: VerifiedEntry
     chain: Container[str]
     before: LedgerState
+    moved_since: Callable[[str, Address], bool] = lambda _entry, _resource: False
 
 
 def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
@@ -128,6 +132,8 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
         revoked=recorded_revocations(position.before),
         authors=frozenset(entry.authors),
         version=entry.version,
+        digest=listed.digest,
+        moved=evidence.statement is not None and position.moved_since(evidence.statement.ledger_head, listed.resource),
     )
     verification = verify_approval(evidence, need, before)
     approval, statement = evidence.approval, evidence.statement
@@ -163,4 +169,12 @@ def change_of(listed: EntryChange) -> Change:
         action = Action(listed.operation)
     except ValueError:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"there is no operation {listed.operation!r}") from None
-    return Change(listed.resource, action, listed.before, listed.after, binding_change=listed.binding_change)
+    return Change(
+        listed.resource,
+        action,
+        listed.before,
+        listed.after,
+        binding_change=listed.binding_change,
+        seen=listed.seen,
+        tier=listed.tier,
+    )

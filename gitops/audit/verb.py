@@ -170,6 +170,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
+    walk.moved |= dict.fromkeys(found.entry.moved, number)
     walk.settled = is_settled_after(walk, found.entry, state)
     return found
 

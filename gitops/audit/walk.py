@@ -80,6 +80,7 @@ class Walk:
     `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id, and
     `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied. `declared` is what the
     cluster folder that was read last declares, after its tree id. `revocations` are decisions, by the approval they revoke.
+    `moved` has the number of the last entry that changed each resource.
     """
 
     reader: GitReader
@@ -97,6 +98,11 @@ class Walk:
     consumed: dict[str, ConsumedApproval] = field(default_factory=dict)
     declared: tuple[str, DesiredState | None] = ("", None)
     notes: list[str] = field(default_factory=list)
+    moved: dict[str, int] = field(default_factory=dict)
+
+    def moved_since(self, entry: str, resource: str) -> bool:
+        """Whether an entry after the given one, as far as they were walked, changed a resource."""
+        return self.moved.get(resource, 0) > self.numbers.get(entry, 0)
 
 
 def entry_ids(reader: GitReader, head: str) -> tuple[str, ...]:

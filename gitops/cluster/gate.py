@@ -36,8 +36,9 @@ from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
 from gitops.model.change import Change
-from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement
+from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, LedgerState
 from gitops.model.resource import DesiredState
+from gitops.model.trust import TrustRoot
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class EarlierDebts:
 class AcceptedApprovals:
     """The approvals that count, and for signed ones (by approval id) the commit and principal, and the debt they leave.
 
-    `announced` are approvals that the ledger names and does not record as consumed yet. `may_approve` are the people who may
-    approve each change.
+    `further` are good ones of people who are among `approvals` already. `announced` are approvals that the ledger names and
+    does not record as consumed yet. `may_approve` are the people who may approve each change.
     """
 
     approvals: tuple[Approval, ...] = ()
@@ -68,6 +69,7 @@ class AcceptedApprovals:
     earlier: EarlierDebts = field(default_factory=EarlierDebts)
     announced: tuple[ApprovalEvidence, ...] = ()
     may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=dict)
+    further: tuple[Approval, ...] = ()
 
     @property
     def emergencies(self) -> frozenset[str]:
@@ -81,14 +83,18 @@ def accept_approvals(
     changes: Sequence[Change],
     desired: DesiredState,
     view: LedgerView,
+    state: LedgerState,
     at: datetime,
     governance: Governance | None,
     problems: Diagnostics,
 ) -> AcceptedApprovals:
-    """Collect the approvals that count for any of the changes; refused ones become warnings in `problems`."""
+    """Collect the approvals that count for any of the changes; refused ones become warnings in `problems`.
+
+    `changes` have their migrations and data. `state` is that of the view, or what recovery made of it.
+    """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
-    consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
+    consumed = frozenset(state.approval_records)
     if governance is None:
         unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
         return AcceptedApprovals(_fresh_documents(unused, {change.address for change in changes}, at, problems))
@@ -113,7 +119,7 @@ def accept_approvals(
             authors=governance.authors,
             revoked=revoked,
         )
-        verified.append(verify_approval(_with_changed_files(evidence, governance), need, trust))
+        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
     refused = tuple(each for each in verified if not each.accepted)
     for each in refused:
         for problem in each.diagnostics:
@@ -122,17 +128,28 @@ def accept_approvals(
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
 
-    accepted = _countable(verified, by_address, trust.required)
+    counted, further = _countable(verified, by_address, trust.required)
     return AcceptedApprovals(
-        approvals=tuple(approval for approval, _, _ in accepted),
-        uses={use.approval_id: use for _, use, _ in accepted},
+        approvals=tuple(approval for approval, _, _ in counted),
+        further=tuple(approval for approval, _, _ in further),
+        uses={use.approval_id: use for _, use, _ in (*counted, *further)},
         refused=refused,
         needed=trust.required,
-        debts={debt.approval_id: debt for _, _, debt in accepted if debt is not None},
+        debts={debt.approval_id: debt for _, _, debt in counted if debt is not None},
         earlier=earlier,
         announced=listing.announced,
         may_approve={change.address: may_approve(trust, governance.authors, at) for change in changes},
     )
+
+
+def _verify(
+    ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot
+) -> ApprovalVerification:
+    """Verify; the entries since are read only for approvals that count otherwise, since any account can push an old commit."""
+    found, statement = verify_approval(evidence, need, trust), evidence.statement
+    if found.accepted and statement is not None and need.change.address in ledger.moved_since(statement.ledger_head):
+        return verify_approval(evidence, replace(need, moved=True), trust)
+    return found
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
@@ -142,28 +159,37 @@ def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
         problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
 
 
+_Counted = tuple[Approval, ApprovalUse, Debt | None]
+
+
 def _countable(
     verified: Iterable[ApprovalVerification], addresses: Iterable[Address], required: int
-) -> list[tuple[Approval, ApprovalUse, Debt | None]]:
-    """The approvals that count for each address: where they come from, and the debt that each leaves.
+) -> tuple[list[_Counted], list[_Counted]]:
+    """The approvals that count for each address: where they come from, and the debt that each leaves; and further good ones.
 
     One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
     that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
-    the same.
+    the same. Further ones are of people who are counted already; an emergency that is not needed is not among them.
     """
-    found: list[tuple[Approval, ApprovalUse, Debt | None]] = []
+    counted, further = list[_Counted](), list[_Counted]()
     named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
     named.sort(key=lambda pair: (pair[0], not pair[1].evidence.ref.endswith(f"/{pair[0]}"), pair[1].evidence.commit))
     one_per_id = list(dict(reversed(named)).values())[::-1]
     for address in sorted(addresses):
         own = [each for each in one_per_id if _address(each.evidence) == address]
-        for each in (*one_per_person(own), *(e for e in select_quorum(own, required) if e.is_emergency)):
+        chosen = (*one_per_person(own), *(e for e in select_quorum(own, required) if e.is_emergency))
+        for each in own:
             evidence = each.evidence
             approval, statement, principal = evidence.approval, evidence.statement, each.principal
-            if approval is not None and statement is not None and principal is not None:
-                use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
-                found.append((approval, use, debt_of(evidence)))
-    return found
+            if approval is None or statement is None or principal is None:
+                continue
+            use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
+            found = (replace(approval, seen=statement.seen), use, debt_of(evidence))
+            if each in chosen:
+                counted.append(found)
+            elif not each.is_emergency:
+                further.append(found)
+    return counted, further
 
 
 def _fresh_documents(

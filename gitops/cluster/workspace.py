@@ -32,13 +32,14 @@ class Stores:
     """The stores of a cluster once its storage root is known; `graph_uri` derives a graph's root from its id.
 
     `data_problem` says why graphs must not be created or changed here, such as a checkout that is deleted afterwards; reading
-    is still possible.
+    is still possible. `data_at_hand` says that plans may read graphs: a plan of a bucket must not need its credentials.
     """
 
     ledger: LedgerStore
     engine: GraphEngine
     graph_uri: Callable[[str], str]
     data_problem: GitopsError | None = None
+    data_at_hand: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.address import is_name
-from gitops.model.trust import Signer, TrustRoot
+from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
 CONFIG_FILE = "gitops.yaml"
 VERSION = 1
@@ -116,12 +116,20 @@ class LedgerRule(_Part):
     signers: tuple[_Principal, ...] = Field(default=(), strict=False)
 
 
+class GrowthRule(_Part):
+    """How many more rows than its approver saw an approval covers: so many percent, or so many rows, whichever is more."""
+
+    percent: Annotated[int, Field(ge=0, le=1000)] = 10
+    rows: Annotated[int, Field(ge=0, le=10**12)] = 1000
+
+
 class ApprovalRule(_Part):
     """Who may approve irreversible changes, how many are needed, and how long an approval lasts.
 
     `accounts` says which person a forge account is, by the number that the forge never gives to anybody else. `via_forge`
     are the kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` asks for the
-    forge's own verdict on top. `break_glass` are those who may act alone in an emergency.
+    forge's own verdict on top. `break_glass` are those who may act alone in an emergency. `gates` are reversible changes that
+    also need an approval: `lossy` ones remove types or properties of a graph that holds rows.
     """
 
     allowed_signers: _Path = DEFAULT_SIGNERS
@@ -133,6 +141,8 @@ class ApprovalRule(_Part):
     via_forge: tuple[Literal["reversible", "irreversible"], ...] = Field(default=("reversible",), strict=False)
     forge_verdict: bool = False
     break_glass: tuple[_Principal, ...] = Field(default=(), strict=False)
+    gates: tuple[Literal["lossy"], ...] = Field(default=(), strict=False)
+    data_growth: GrowthRule = GrowthRule()
 
     @property
     def lifetime(self) -> timedelta:
@@ -287,6 +297,8 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         via_forge=frozenset(rule.via_forge),
         forge_verdict=rule.forge_verdict,
         break_glass=frozenset(rule.break_glass),
+        gates=frozenset(rule.gates),
+        data_growth=DataGrowth(rule.data_growth.percent, rule.data_growth.rows),
         repository=config.repository,
         ledger_store=config.ledger.store,
         forge_kind=config.forge.kind,

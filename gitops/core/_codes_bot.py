@@ -125,6 +125,12 @@ debt_not_found | E | this approval has no emergency that needs a countersignatur
   the id is misspelled, or the emergency is already countersigned
 approval_malformed | E | an approval commit does not have the expected form | approve with gitops approve
   the document or the statement of the commit is missing, or they contradict each other
+approval_data_unknown | W | it is not known which data an approval covers | run gitops refresh, then approve again
+  the graph could not be read, and the ledger records neither its incarnation nor its rows
+approval_data_grew | W | the graph has grown since it was approved | look at the data, then approve again
+  rows were loaded after the approval, more than approvals.data_growth permits
+approval_other_graph | W | an approval is for an earlier graph of this name | approve again
+  the graph was deleted and created again, or exchanged, after the approval
 approval_quorum | W | more approvals are needed | have another person approve
   the current rules require more people than have approved
 ledger_chain_broken | E | the ledger chain is broken | compare with another clone; do not apply
@@ -197,6 +203,16 @@ graph_unreadable | E | a graph root cannot be opened | inspect the root
   files of the root are missing, damaged, or of an unknown release
 graph_conflict | E | another writer published first | run the command again
   two processes changed the same graph at the same time
+graph_replaced | E | another graph is at the root | run gitops refresh, look at what is there, then approve again
+  the graph that was planned with was removed, and another one was created at its root
+graph_fenced | E | a newer run was at the graph | let the newer run finish, then apply again
+  the lock of this run was broken, and another run changed the graph or settled this run's operation
+graph_grown | E | the graph has more rows than the approvals permit | run gitops refresh, then approve again
+  rows were loaded after the approval; approvals.data_growth says how many may be
+graph_restored | E | a deleted graph was restored from a backup | approve again if it is to be deleted again
+  the approval deleted this very graph before; it permits that once
+graph_deleted | E | a graph was deleted, but not all of its files | run gitops apply, which removes the rest
+  the removal of the files of a deleted graph was interrupted
 graph_version_gone | E | a version of a graph is no longer kept | choose a newer version
   the version was removed to free space, or its branch was removed
 graph_branch_missing | E | the graph has no such branch | list the branches of the graph

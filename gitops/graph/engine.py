@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, RemoteError, system_reason
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
+from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fence
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
-from gitops.graph.port import Existence, GraphReading, MigrationPreview, PreparedVersion
-from gitops.graph.snapshot import Snapshot, accept_schema, find_root, open_snapshot
+from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
+from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.storage.port import ObjectStore
 
@@ -50,17 +51,30 @@ class LanceEngine:
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             snapshot.schema_ir()
-            return GraphReading(snapshot.schema_source(), snapshot.manifest.n)
+            source, rows = snapshot.schema_source(), held_rows(snapshot)
+            return GraphReading(
+                source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
+            )
+
+    def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
+        """The approvals by which this incarnation was deleted from the root before."""
+        with _storage(uri):
+            return deleted_by(uri, incarnation)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
+        from gitops.language.schema.migration import empties
+
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
         migration = plan_migration(accepted, accept_schema(schema_source))
-        return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
+        steps = tuple(step.to_json() for step in migration.steps)
+        return MigrationPreview(migration.supported, steps, empties(accepted, migration))
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
+    def prepare_create(
+        self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
+    ) -> PreparedVersion:
         """Stage a new, empty graph that is not visible yet. Raises GitopsError `graph_exists` when the root is not free."""
         schema = accept_schema(schema_source)
         now = timestamp(self._clock.now())
@@ -84,6 +98,7 @@ class LanceEngine:
                     schema_source=digest(schema.source),
                     schema_ir=schema.ir_digest,
                     tables=create_tables(staging.folder, schema.catalog, self._ids),
+                    fence=fence,
                 )
                 publish(store, manifest)
         except BaseException:
@@ -93,7 +108,14 @@ class LanceEngine:
         return StagedGraph(staging, self._faults)
 
     def prepare_migration(
-        self, uri: str, schema_source: bytes, *, actor: str | None, allow_data_loss: bool = False
+        self,
+        uri: str,
+        schema_source: bytes,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+        allow_data_loss: bool = False,
     ) -> PreparedVersion:
         """Stage the change to a new schema text; the version advances also when there is no step.
 
@@ -104,6 +126,10 @@ class LanceEngine:
         desired = accept_schema(schema_source)
         with find_root(uri).lease():
             snapshot = open_snapshot(uri)
+            check_fence(snapshot, fence)
+            if incarnation is not None and snapshot.identity.graph_id != incarnation:
+                detail = f"{uri} holds graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
+                raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
             with _unreadable(uri):
                 require_no_branches(snapshot)
                 accepted = snapshot.schema()
@@ -111,12 +137,18 @@ class LanceEngine:
             if not migration.supported:
                 first = migration.unsupported[0]
                 raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
-            staged = self.stage_migration(snapshot, desired, migration.steps, actor)
+            staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence)
         self._faults.reach("engine.migrate.staged")
         return staged
 
     def stage_migration(
-        self, snapshot: Snapshot, desired: Schema, steps: Sequence[MigrationStep], actor: str | None
+        self,
+        snapshot: Snapshot,
+        desired: Schema,
+        steps: Sequence[MigrationStep],
+        actor: str | None,
+        *,
+        fence: int | None = None,
     ) -> StagedVersion:
         """Stage steps on the branch of the snapshot, whatever other branches there are. Raises as `prepare_migration`."""
         base = snapshot.manifest
@@ -139,7 +171,18 @@ class LanceEngine:
             schema_ir=desired.ir_digest,
             tables=tables,
             dropped=dropped,
+            fence=base.fence if fence is None else fence,
         )
+
+    def fence(self, uri: str, fence: int) -> None:
+        """Refuse every earlier operation from now on."""
+        with _storage(uri):
+            raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def delete(self, uri: str, order: DeleteOrder) -> None:
+        """Remove exactly the graph that the order names, by the steps of `gitops.graph.delete`."""
+        with _storage(uri):
+            delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""

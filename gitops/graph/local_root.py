@@ -200,6 +200,15 @@ class LocalRoot:
         """Begin a graph beside the root."""
         return StagingFolder(self._path)
 
+    def beside(self) -> LocalStore:
+        """Files below the parent folder."""
+        return LocalStore(self._path.parent)
+
+    def remove_incarnation(self, graph_id: str) -> None:
+        """Remove the folder in one rename if it has this graph, then its files. The lease keeps it from being exchanged."""
+        if self.existence() is Existence.ABSENT or read_identity(LocalStore(self._path)).graph_id == graph_id:
+            self.remove()
+
     def tidy(self) -> None:
         """Remove the staging folders beside the root whose owners are dead."""
         _remove_abandoned(self._path)

@@ -5,7 +5,9 @@ Rules of this module:
 1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
 2. The reader is strict: an unknown or missing member, a wrong type or an unsafe path refuses the whole document.
 3. A reader opens tables at the versions named here, never at their latest.
-4. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
+4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the control
+   plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on.
+5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
    was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
 """
 
@@ -38,6 +40,8 @@ from gitops.graph.forms import NAME, TIME, graph_document, matches, number, read
 from gitops.storage.port import ObjectStore
 
 __all__ = [
+    "DELETE",
+    "FENCE",
     "IDENTITY",
     "LINE_ID",
     "OPERATIONS",
@@ -55,7 +59,8 @@ __all__ = [
     "read_manifest",
 ]
 
-OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize")
+DELETE, FENCE = "delete", "fence"
+OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", DELETE, FENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,9 @@ class Manifest:
     """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
 
     `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and `message`
-    explain who made the version and how; they never decide anything. What publishes a version fills in `branch`, `line`,
-    `parent` and `lineage` from the version that it is based on.
+    explain who made the version and how; they never decide anything, except that nothing follows a `delete`. What publishes a
+    version fills in `branch`, `line`, `parent` and `lineage` from the version that it is based on. `fence` is the highest
+    number of an operation of the control plane on this graph, and `approvals` are the ids of those that permitted a delete.
     """
 
     n: int
@@ -130,6 +136,8 @@ class Manifest:
     merge_parent: CommitRef | None = None
     lineage: Mapping[str, int] = field(default_factory=dict)
     message: str | None = None
+    fence: int | None = None
+    approvals: tuple[str, ...] = ()
 
     @property
     def ref(self) -> CommitRef:
@@ -252,7 +260,12 @@ _MANIFEST_1: Members = {
     "parent": nullable(Form(lambda n: CommitRef(layout.MAIN, number(1).read(n), None))),
     "dropped": list_of(record(DroppedTable, _DROPPED)),
 }
+_MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals": list_of(TEXT)}
 MANIFEST = graph_document(
-    {1: record(Manifest, _MANIFEST_1, check=_check_manifest), 2: record(Manifest, _MANIFEST_2, check=_check_manifest)}
+    {
+        1: record(Manifest, _MANIFEST_1, check=_check_manifest),
+        2: record(Manifest, _MANIFEST_2, check=_check_manifest),
+        3: record(Manifest, _MANIFEST_3, check=_check_manifest),
+    }
 )
 IDENTITY = graph_document({1: record(GraphIdentity, {"graph_id": ULID, "created_at": TIME})})

@@ -16,7 +16,9 @@ An object store has no rename, so a graph becomes visible when `graph.json` name
 5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
    part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
    is not taken for a lost graph, and a deletion that was cut short is asked for again.
-6. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
+6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and only then
+   deletes its folder: it cannot hit another graph, and a crash leaves an absent root.
+7. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
 from __future__ import annotations
@@ -112,10 +114,13 @@ class ObjectFolder:
 class ObjectRoot:
     """A GraphRoot below a prefix."""
 
-    def __init__(self, store: PrefixStore, options: Callable[[], Mapping[str, str]]) -> None:
-        """The root is the place of the store; for the options see ObjectFolder."""
+    def __init__(
+        self, store: PrefixStore, options: Callable[[], Mapping[str, str]], beside: Callable[[], ObjectStore]
+    ) -> None:
+        """The root is the place of the store; for the options see ObjectFolder. `beside` opens the prefix that it is in."""
         self._store = store
         self._options = options
+        self._beside = beside
         self._uri = store.location
 
     @classmethod
@@ -136,7 +141,8 @@ class ObjectRoot:
         # its cluster, or the parent prefix.
         bucket, slash, prefix = address.rpartition("/")[0].removeprefix("s3://").partition("/")
         beside = f"s3://{bucket}{f'{slash}{prefix}'.removesuffix('/graphs')}"
-        return cls(S3Store(address, probe_at=beside), lance_options)
+        above = address.rpartition("/")[0]
+        return cls(S3Store(address, probe_at=beside), lance_options, lambda: S3Store(above, probe_at=beside))
 
     @property
     def location(self) -> str:
@@ -199,6 +205,19 @@ class ObjectRoot:
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self._uri)
         self._store.delete_keys(left)
         return ObjectStaging(self._store, self.folder(identity), identity, claim)
+
+    def beside(self) -> ObjectStore:
+        """Objects below the prefix that the root is in."""
+        return self._beside()
+
+    def remove_incarnation(self, graph_id: str) -> None:
+        """Rule 6."""
+        marker = self._store.read(layout.IDENTITY)
+        if marker is not None and not _is_claim(marker):
+            found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
+            if found.graph_id != graph_id or not _swap(self._store, marker, CLAIM.write(_Claim(None))):
+                raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self._uri} now", path=self._uri)
+        self._store.delete_keys(tuple(self._store.keys(graph_id)))
 
     def tidy(self) -> None:
         """Nothing: whether another creator is dead is unknown, and the next claim removes what it left (rule 4)."""

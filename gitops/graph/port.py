@@ -2,6 +2,10 @@
 
 Create and migrate have two phases, so that several graphs can change together: `prepare_*` does all the work that can fail
 and shows nothing, `publish` is one atomic step, `abort` discards.
+
+A graph has an incarnation: the id of its birth, which no other graph has, also not one that is created later at the same root.
+Operations of the control plane carry a fence, the number of the operation: an operation is refused where one with a higher fence
+was before it, so that a slow run whose lock was broken changes nothing any more.
 """
 
 from __future__ import annotations
@@ -11,7 +15,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-__all__ = ["Existence", "GraphEngine", "GraphReader", "GraphReading", "MigrationPreview", "PreparedVersion"]
+__all__ = [
+    "DeleteOrder",
+    "Existence",
+    "GraphEngine",
+    "GraphReader",
+    "GraphReading",
+    "MigrationPreview",
+    "PreparedVersion",
+]
 
 
 class Existence(StrEnum):
@@ -24,18 +36,43 @@ class Existence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphReading:
-    """What is seen of an open graph: the accepted schema text, byte for byte, and the version of its manifest."""
+    """What is seen of an open graph: the accepted schema text, byte for byte, and the version of its manifest.
+
+    `incarnation` is the id of its birth. `rows` counts the rows of all types; of several branches the fullest table counts.
+    `fence` is the highest number of an operation of the control plane, 0 if there was none.
+    """
 
     schema_source: bytes
     manifest_version: int
+    incarnation: str
+    rows: int
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOrder:
+    """What a delete must find: this incarnation, with at most `max_rows` rows, and no operation with a higher `fence`.
+
+    `approvals` are the ids of those that permit it. They are remembered beside the root, so that none of them deletes the same
+    incarnation again after it was restored from a backup.
+    """
+
+    incarnation: str
+    max_rows: int
+    fence: int
+    approvals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done."""
+    """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done.
+
+    `empties` says that no node type of before is left.
+    """
 
     supported: bool
     steps: tuple[Mapping[str, Any], ...]
+    empties: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form of plans."""
@@ -65,7 +102,14 @@ class GraphReader(Protocol):
         ...
 
     def read(self, uri: str) -> GraphReading:
-        """Open read-only. Raises GitopsError `graph_missing` or `graph_unreadable`."""
+        """Open read-only. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` while its files are removed."""
+        ...
+
+    def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
+        """The approvals by which this incarnation was deleted from the root before; none if it never was.
+
+        Raises GitopsError `storage_failed` or `graph_unreadable`.
+        """
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
@@ -76,7 +120,9 @@ class GraphReader(Protocol):
 class GraphEngine(GraphReader, Protocol):
     """The write half."""
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
+    def prepare_create(
+        self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
+    ) -> PreparedVersion:
         """Stage a new, empty graph. Raises GitopsError `graph_exists` if there is a schema artifact or manifest at the root.
 
         A root with an unpublished graph, of a dead or live process, is free: of two creators one publishes. A crash, or an
@@ -84,17 +130,43 @@ class GraphEngine(GraphReader, Protocol):
         """
         ...
 
-    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
+    def prepare_migration(
+        self,
+        uri: str,
+        schema_source: bytes,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> PreparedVersion:
         """Stage the change of an existing graph to a new schema, drops being soft.
 
         After publish, `read(uri).schema_source` equals `schema_source` byte for byte, also when there is no step, and the
         manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported step),
-        `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`.
+        `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced` if the graph is
+        not the given incarnation.
+        """
+        ...
+
+    def fence(self, uri: str, fence: int) -> None:
+        """Refuse every earlier operation from now on, and later ones with a number below `fence`.
+
+        The number of the graph is `fence`, or one more than it was. No effect on an absent root. Raises as `prepare_migration`.
+        """
+        ...
+
+    def delete(self, uri: str, order: DeleteOrder) -> None:
+        """Remove exactly the graph that the order names; of an absent root, what an interrupted delete of it left.
+
+        The point of no return is one atomic step, after which the graph does not open and no writer publishes. A call that
+        was cut short after it is finished by the next one. Raises ConflictError `graph_replaced`, `graph_fenced` and
+        `graph_conflict`, GitopsError `graph_grown` and `graph_restored`, after all of which nothing was changed;
+        `graph_unreadable`, `storage_failed`.
         """
         ...
 
     def delete_tree(self, uri: str) -> None:
-        """Remove everything at the root; succeeds on absent and partial roots.
+        """Remove everything at the root, whatever it is; succeeds on absent and partial roots. Not for what an approval guards.
 
         After an interrupted call the root is PRESENT and does not open, or is ABSENT; calling again finishes it.
         """

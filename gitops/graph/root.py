@@ -141,6 +141,17 @@ class GraphRoot(Protocol):
         """Begin a graph. Raises GitopsError `graph_exists` when the root is not free; OSError and RemoteError."""
         ...
 
+    def beside(self) -> ObjectStore:
+        """The small objects of the folder or prefix that the root is in: what must outlive it."""
+        ...
+
+    def remove_incarnation(self, graph_id: str) -> None:
+        """Remove the graph with this id and what an interrupted removal of it left, but never another graph.
+
+        The caller holds the lease, unless the root is absent. Afterwards the root is absent. Raises OSError and RemoteError.
+        """
+        ...
+
     def tidy(self) -> None:
         """Remove what processes that have certainly died left here. Raises OSError and RemoteError."""
         ...

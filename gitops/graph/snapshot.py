@@ -21,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line
-from gitops.graph.manifest import GraphIdentity, Manifest, find_manifest, line_numbers, read_manifest
+from gitops.graph.manifest import DELETE, GraphIdentity, Manifest, find_manifest, line_numbers, read_manifest
 from gitops.graph.root import GraphFolder, GraphRoot
 from gitops.storage.port import ObjectStore
 
@@ -33,7 +33,9 @@ __all__ = [
     "Snapshot",
     "accept_schema",
     "find_root",
+    "held_rows",
     "kept_versions",
+    "open_newest",
     "open_snapshot",
     "table_keys",
     "version_time",
@@ -154,9 +156,28 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
             manifest = _read_version(store, line, target.version)
         else:
             manifest = _newest(store, line)
+            if manifest.operation == DELETE:
+                detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
+                raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
         return Snapshot(root, folder, identity, manifest, line)
     except (RemoteError, OSError) as error:
         raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
+
+
+def open_newest(root: GraphRoot) -> Snapshot:
+    """The newest version of `main`, also if it is that of a delete. Raises GitopsError `graph_missing`, `graph_unreadable`."""
+    identity, folder = root.open()
+    return Snapshot(root, folder, identity, _newest(folder.store, MAIN_LINE))
+
+
+def held_rows(snapshot: Snapshot) -> int:
+    """The rows of all tables at the heads of all branches; of a table that several branches have, its greatest number."""
+    tables = [snapshot.manifest.tables]
+    tables += [_newest(snapshot.store, line).tables for line in read_branches(snapshot.store).lines()[1:]]
+    rows: dict[str, int] = {}
+    for entry in (entry for held in tables for entry in held.values()):
+        rows[entry.path] = max(entry.rows, rows.get(entry.path, 0))
+    return sum(rows.values())
 
 
 def accept_schema(source: bytes) -> Schema:

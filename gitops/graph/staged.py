@@ -20,9 +20,9 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, read_line
-from gitops.graph.manifest import Manifest, publish
+from gitops.graph.manifest import DELETE, Manifest, publish
 from gitops.graph.root import Staging
-from gitops.graph.snapshot import Snapshot
+from gitops.graph.snapshot import Snapshot, open_newest
 
 __all__ = [
     "StagedGraph",
@@ -163,8 +163,11 @@ class StagedVersion:
         if self._base.manifest.line != self._base.line.id:
             detail = f"version {self._base.manifest.n} of {self._base.branch} is not its newest"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=place)
-        if self._base.line.id != MAIN and read_line(store, self._base.branch) != self._base.line:
-            raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was created again", path=place)
+        if self._base.line.id != MAIN:
+            if read_line(store, self._base.branch) != self._base.line:
+                raise ConflictError(Code.GRAPH_CONFLICT, f"branch {self._base.branch} was created again", path=place)
+            if open_newest(root).manifest.operation == DELETE:
+                raise ConflictError(Code.GRAPH_CONFLICT, f"the graph at {place} was deleted", path=place)
         purged = self._purged if purge else ()
         if purged:
             # A branch that was made since this was staged has the tables that are about to go.

@@ -37,7 +37,7 @@ from gitops.ledger.chain import (
     read_verified_entry,
     trust_files,
 )
-from gitops.ledger.documents import write_entry, write_intent, write_state
+from gitops.ledger.documents import read_entry, write_entry, write_intent, write_state
 from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
 from gitops.ledger.heads import BranchSettings, Heads
@@ -170,6 +170,17 @@ class BranchLedger:
             announced=announced,
             unreadable=(*listing.unreadable, *contradicting),
         )
+
+    def moved_since(self, entry: str) -> frozenset[Address]:
+        """The resources of changes that the entries after this one applied; entries back to it are read."""
+        moved: set[Address] = set()
+        at = self._head()
+        while at is not None and at != entry:
+            commit = self._store.commit(at)
+            found = read_entry(self._store.read(commit.tree, ENTRY) or b"")
+            moved |= found.moved
+            at = next(iter(commit.parents), None)
+        return frozenset(moved)
 
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob at the head, or one that waits for the next entry."""

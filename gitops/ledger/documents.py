@@ -20,7 +20,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from gitops.approvals.documents import TARGET
+from gitops.approvals.documents import SEEN, TARGET
 from gitops.core.codes import Code
 from gitops.documents.codec import Document
 from gitops.documents.forms import (
@@ -46,6 +46,7 @@ from gitops.documents.forms import (
 from gitops.documents.json_bytes import MalformedError
 from gitops.model.address import Address, is_name
 from gitops.model.approval import Via
+from gitops.model.change import Tier
 from gitops.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -132,6 +133,15 @@ STATE = Document(
 
 _ADDRESS = Form(lambda value: Address(LINE.read(value)))
 _USE: Members = {"approval_id": ULID, "commit": OBJECT_ID, "resource": _ADDRESS, "principal": LINE}
+_CHANGE: Members = {
+    "resource": _ADDRESS,
+    "operation": LINE,
+    "before": nullable(DIGEST),
+    "after": nullable(DIGEST),
+    "disposition": LINE,
+    "reason": nullable(LINE),
+    "binding_change": BOOLEAN,
+}
 _ENTRY: Members = {
     "number": integer(1),
     "kind": enum(EntryKind),
@@ -147,20 +157,7 @@ _ENTRY: Members = {
     "state_revision": integer(),
     "policy_digest": DIGEST,
     "trust_digest": DIGEST,
-    "changes": list_of(
-        record(
-            EntryChange,
-            {
-                "resource": _ADDRESS,
-                "operation": LINE,
-                "before": nullable(DIGEST),
-                "after": nullable(DIGEST),
-                "disposition": LINE,
-                "reason": nullable(LINE),
-                "binding_change": BOOLEAN,
-            },
-        )
-    ),
+    "changes": list_of(record(EntryChange, _CHANGE)),
     "approvals": list_of(record(ApprovalUse, _USE)),
     "authors": list_of(LINE),
     "recovered": list_of(LINE),
@@ -176,8 +173,10 @@ _ENTRY_2: Members = {
         )
     ),
 }
+_CHANGE_3: Members = {**_CHANGE, "seen": nullable(SEEN), "tier": nullable(enum(Tier)), "digest": nullable(DIGEST)}
 _ENTRY_3: Members = {
     **_ENTRY_2,
+    "changes": list_of(record(EntryChange, _CHANGE_3)),
     "revoked": list_of(
         record(
             RecordedRevocation,
@@ -244,6 +243,9 @@ INTENT = Document(
                 "approval_id": optional(nullable(TEXT)),
                 # Written only where there are further approvals: few readers know the member.
                 "co_approval_ids": optional(_FURTHER_APPROVALS, (), attribute="co_approvals", written=False),
+                "incarnation": optional(nullable(TEXT), written=False),
+                "max_rows": optional(nullable(integer()), written=False),
+                "fence": optional(nullable(integer(1)), written=False),
             },
         )
     },

@@ -99,6 +99,10 @@ class FolderLedger:
         except RemoteError as error:
             return ApprovalListing(problem=error.detail)
 
+    def moved_since(self, entry: str) -> frozenset[Address]:  # noqa: ARG002 - no entries are kept
+        """None: a folder keeps no history."""
+        return frozenset()
+
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob of a query or policy, its content verified."""
         key = layout.blob_key(address, digest)

@@ -154,6 +154,10 @@ class LedgerReader(Protocol):
         """The approvals."""
         ...
 
+    def moved_since(self, entry: str) -> frozenset[Address]:
+        """The resources that entries after this one applied changes to. A folder keeps no entries: none are known."""
+        ...
+
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob of a query or policy at `digest`, its content verified."""
         ...

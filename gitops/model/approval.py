@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from gitops.model.address import Address
-from gitops.model.change import Action
+from gitops.model.change import Action, Seen
 
 STATEMENT_VERSION = 3
 """The version of the statements that this release writes."""
@@ -65,7 +65,7 @@ class Approval:
     """`approvals/<approval_id>.json`: permission for exactly one change.
 
     Valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all equal those of the change,
-    and while it is not consumed.
+    and while it is not consumed. `seen` is the graph that it is about; in a branch ledger the statement says it.
     """
 
     approval_id: str
@@ -79,6 +79,7 @@ class Approval:
     created_at: str
     consumed_at: str | None = None
     consumed_by_operation: str | None = None
+    seen: Seen | None = None
 
 
 DOCUMENT_LIFETIME = timedelta(days=7)
@@ -107,8 +108,9 @@ class ApprovalStatement:
     `cluster_tree` is the git tree id of the cluster folder that was approved; `plan_digest`, `config_digest`,
     `change_digest` and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique;
     `ledger_head` is the ledger entry that the approver saw, which is also the commit's parent. `via` says how it was given:
-    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone. `version` is that of
-    its document: statements before version 3 were written by the first release, and lack what later ones have.
+    `grant` belongs to FORGE alone, and `emergency`, the reason that one person gave, to BREAK_GLASS alone. `seen` is the graph
+    that the approver saw, for a change of data. `version` is that of its document: statements before version 3 were written by
+    the first release, and lack what later ones have.
     """
 
     approval_id: str
@@ -124,6 +126,7 @@ class ApprovalStatement:
     via: Via = Via.SIGNATURE
     grant: ForgeGrant | None = None
     emergency: str | None = None
+    seen: Seen | None = None
     version: int = STATEMENT_VERSION
 
 

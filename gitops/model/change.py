@@ -38,11 +38,29 @@ class Reason(StrEnum):
     GRAPH_DELETE_FAILED = "graph_delete_failed"
 
 
+class Tier(StrEnum):
+    """How the rules classify a gated change: whether a later plan can undo it."""
+
+    REVERSIBLE = "reversible"
+    IRREVERSIBLE = "irreversible"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The graph that a change is about, as it was seen: the id of its birth, its rows, and its version."""
+
+    incarnation: str
+    rows: int
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One difference. Digests are 64 hex digits; `before` is None for a create and `after` is None for a delete.
 
     `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
+    `seen` is the graph that a change of data is about, None where that is not known. `tier` is that of a gated change, None
+    where there is no gate.
     """
 
     address: Address
@@ -54,3 +72,5 @@ class Change:
     binding_change: bool = False
     migration: MigrationPreview | None = None
     details: tuple[str, ...] = ()
+    seen: Seen | None = None
+    tier: Tier | None = None

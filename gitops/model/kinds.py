@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address
-from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.model.change import Action, Change, Disposition, Reason, Tier
 
-__all__ = ["KINDS", "ResourceKind", "Ruling", "Situation", "rules_of"]
+__all__ = ["KINDS", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
 
 Ruling = tuple[Disposition, Reason | None]
+
+
+class Gate(NamedTuple):
+    """Why a change needs an approval, in a fixed sentence, and whether a later plan can undo it."""
+
+    reason: str
+    tier: Tier = Tier.IRREVERSIBLE
+
 
 _APPLIED: Ruling = (Disposition.APPLIED, None)
 _DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
@@ -26,7 +34,8 @@ class Situation:
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
-    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to.
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `gates`: kinds of reversible
+    change that the rules gate. `gated`: addresses whose change has a gate.
     """
 
     pending: frozenset[str]
@@ -35,6 +44,8 @@ class Situation:
     schema_unsettled: frozenset[str]
     approved: frozenset[Address]
     policy_graphs: Mapping[Address, tuple[str, ...]]
+    gates: frozenset[str] = frozenset()
+    gated: frozenset[Address] = frozenset()
 
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
@@ -53,9 +64,13 @@ class ResourceKind:
         """What apply does with the change, and the reason if it does not carry it out."""
         return _APPLIED
 
-    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - for kinds with gates
-        """A fixed sentence saying why the change needs an approval, or None if it needs none."""
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - for kinds with gates
+        """Why the change needs an approval, or None if it needs none."""
         return None
+
+    def is_about_data(self, change: Change) -> bool:  # noqa: ARG002 - for kinds with data
+        """Whether an approval of the change covers the data that its approver saw, and no other."""
+        return False
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - for kinds with needs
         """The resources that a resource of this kind needs; `bindings` are those of a policy."""
@@ -76,9 +91,13 @@ class GraphKind(ResourceKind):
             return _APPLIED
         return _NEEDS_APPROVAL
 
-    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - the rule needs no situation
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
         """Every delete is gated."""
-        return "deleting a graph destroys its data" if change.action is Action.DELETE else None
+        return Gate("deleting a graph destroys its data") if change.action is Action.DELETE else None
+
+    def is_about_data(self, change: Change) -> bool:
+        """A delete is."""
+        return change.action is Action.DELETE
 
 
 class SchemaKind(ResourceKind):
@@ -91,17 +110,45 @@ class SchemaKind(ResourceKind):
         if change.action is Action.CREATE:
             return _APPLIED if graph in situation.created and not pending else _RECOVERY_PENDING
         if change.action is Action.UPDATE:
-            return _RECOVERY_PENDING if pending else _APPLIED
+            if pending:
+                return _RECOVERY_PENDING
+            waits = change.address in situation.gated and change.address not in situation.approved
+            return _NEEDS_APPROVAL if waits else _APPLIED
         if graph not in situation.deleted:
             return _DEFERRED
         if pending:
             return _RECOVERY_PENDING
         return _APPLIED if situation.delete_approved(graph) else _NEEDS_APPROVAL
 
-    def gate(self, change: Change, situation: Situation) -> str | None:
-        """A delete is gated unless the graph's own gate covers it."""
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """A delete is gated unless the graph's own gate covers it, a migration by what its steps do."""
+        if change.action is Action.UPDATE:
+            return self._migration_gate(change, situation)
         alone = change.action is Action.DELETE and change.address.name not in situation.deleted
-        return "deleting a schema makes the data of its graph unreadable" if alone else None
+        return Gate("deleting a schema makes the data of its graph unreadable") if alone else None
+
+    def is_about_data(self, change: Change) -> bool:
+        """What removes or changes data is; a new schema belongs to a new graph."""
+        return change.action is not Action.CREATE
+
+    def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
+        """What no later plan can undo is always gated; what loses data, where the rules say so. Unknown rows count as rows."""
+        migration = change.migration
+        if migration is None or not migration.supported:
+            return None  # it is not carried out
+        # The language of schemas is large to import: few plans change a schema.
+        from gitops.language.schema.steps import Reversibility, reversibility_of
+
+        found = {reversibility_of(step) for step in migration.steps}
+        if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
+            return Gate("no later plan can undo this schema change")
+        if Reversibility.LOSSY not in found or (change.seen is not None and not change.seen.rows):
+            return None
+        if migration.empties:
+            return Gate("removing every type destroys the data of the graph")
+        if "lossy" not in situation.gates:
+            return None
+        return Gate("it removes types or properties of a graph that holds rows", Tier.REVERSIBLE)
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
         """Its graph."""
@@ -157,9 +204,9 @@ class TrustKind(ResourceKind):
         """Applied when approved under the keys and rules in force, else those stay in force."""
         return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
 
-    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - always gated
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
         """Every change is gated."""
-        return "changing keys or rules changes who may approve"
+        return Gate("changing keys or rules changes who may approve")
 
 
 class ClusterKind(ResourceKind):
@@ -169,11 +216,11 @@ class ClusterKind(ResourceKind):
         """Applied when approved under the keys and rules in force, else the cluster stays where it is."""
         return _APPLIED if change.action is Action.CREATE or change.address in situation.approved else _NEEDS_APPROVAL
 
-    def gate(self, change: Change, situation: Situation) -> str | None:  # noqa: ARG002 - the rule needs no situation
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
         """Everything but a new cluster is gated."""
         if change.action is Action.DELETE:
-            return "taking out a cluster leaves its graphs without a ledger"
-        return "moving a cluster changes what its approvals are for" if change.action is Action.UPDATE else None
+            return Gate("taking out a cluster leaves its graphs without a ledger")
+        return Gate("moving a cluster changes what its approvals are for") if change.action is Action.UPDATE else None
 
 
 class UnknownKind(ResourceKind):

@@ -15,6 +15,7 @@ from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget, Via
+from gitops.model.change import Disposition, Seen, Tier
 from gitops.model.scope import ClusterScope
 
 
@@ -47,7 +48,11 @@ class SourceRevision:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """One change of an entry with its final disposition; digests are 64 hex digits or None."""
+    """One change of an entry with its final disposition; digests are 64 hex digits or None.
+
+    `seen` is the graph that a change of data was about when it was decided, `tier` that of a gated change, and `digest` the one
+    that its approvals name. Entries before version 3 have none of these.
+    """
 
     resource: Address
     operation: str
@@ -56,6 +61,9 @@ class EntryChange:
     disposition: str
     reason: str | None = None
     binding_change: bool = False
+    seen: Seen | None = None
+    tier: Tier | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +181,12 @@ class LedgerEntry:
         return () if after == self.target.cluster else (after,)
 
     @property
+    def moved(self) -> frozenset[Address]:
+        """The resources that it changed; an announcement changes none."""
+        changes = self.changes if self.kind is EntryKind.APPLY else ()
+        return frozenset(change.resource for change in changes if change.disposition == Disposition.APPLIED)
+
+    @property
     def carried(self) -> tuple[str, ...]:
         """The commits that must be its further parents: approvals that it uses, then decisions that it takes in."""
         taken_in = (*(s.commit for s in self.settled), *(r.commit for r in self.revoked))
@@ -256,7 +270,8 @@ class Intent:
     `operation_id` is a ULID and the file name. Manifest versions and `state_cas_base` are forensic only: an interrupted
     operation is classified by root presence, openability and schema digests. `desired_schema_digest` is empty for a
     delete. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
-    approvals that the operation uses up, where the rules ask for more than one; only a branch ledger has such rules.
+    approvals that the operation uses up. `incarnation` is the graph that is to be changed, `max_rows` how many rows it may have
+    to be deleted, and `fence` the number of the operation: None in those of the first release.
     """
 
     operation_id: str
@@ -271,6 +286,9 @@ class Intent:
     state_cas_base: str | None
     approval_id: str | None
     co_approvals: tuple[str, ...] = ()
+    incarnation: str | None = None
+    max_rows: int | None = None
+    fence: int | None = None
 
     @property
     def approval_ids(self) -> tuple[str, ...]:

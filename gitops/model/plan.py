@@ -13,11 +13,11 @@ from gitops.core.diagnostics import Diagnostic
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Seen, Tier
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
-from gitops.model.trust import RuleChange
+from gitops.model.trust import DataGrowth, RuleChange
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
@@ -87,8 +87,8 @@ class NodeOutcome(StrEnum):
 class NodeResult:
     """The one outcome of a node.
 
-    `blocked_by` names the node whose failure kept this one from starting. `facts` is plain JSON that the provider
-    reports (such as the manifest version after a migration).
+    `blocked_by` names the node whose failure kept this one from starting. `facts` are what the provider
+    reports (such as the manifest version after a migration, and the graph as it was `seen` then).
     """
 
     node_id: str
@@ -174,8 +174,10 @@ class PlanInputs:
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
     migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
     ledger records of the graph, if the plan is to explain what the migration affects. `approvals_needed` is how many distinct
-    people must approve an irreversible change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
-    may approve each change; it only explains.
+    people must approve a gated change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
+    may approve each change; it only explains. `further` are good approvals of people who are among `approvals` already: they
+    are spent with the change. `seen` is the graph of each change of data, where it is known. `gates` and `data_growth` are those
+    of the rules in force.
     """
 
     desired: DesiredState
@@ -189,6 +191,10 @@ class PlanInputs:
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
     may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    further: tuple[Approval, ...] = ()
+    seen: Mapping[Address, Seen] = field(default_factory=lambda: MappingProxyType({}))
+    gates: frozenset[str] = frozenset()
+    data_growth: DataGrowth = field(default_factory=DataGrowth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +207,9 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequirement:
-    """A change that needs permission from `needed` distinct people; `approvals` are the valid ones found.
+    """A change that needs permission from `needed` distinct people.
 
+    `approvals` are the valid ones that open the gate together, `further` all other valid ones: the change spends these too.
     `may` are the people who may still approve it, where they are known; they only explain.
     """
 
@@ -212,11 +219,18 @@ class ApprovalRequirement:
     approvals: tuple[Approval, ...] = ()
     needed: int = 1
     may: tuple[str, ...] = ()
+    tier: Tier = Tier.IRREVERSIBLE
+    further: tuple[Approval, ...] = ()
 
     @property
     def satisfied(self) -> bool:
         """Whether enough valid approvals exist."""
         return len(self.approvals) >= self.needed
+
+    @property
+    def spent(self) -> tuple[Approval, ...]:
+        """Every approval that the change uses up when it is applied."""
+        return (*self.approvals, *self.further)
 
 
 @dataclass(frozen=True, slots=True)

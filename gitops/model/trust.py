@@ -13,6 +13,18 @@ _WHOLE_DIGEST = 3
 
 
 @dataclass(frozen=True, slots=True)
+class DataGrowth:
+    """How many rows more than an approver saw an approval covers: so many percent, or so many rows, whichever is more."""
+
+    percent: int = 10
+    rows: int = 1000
+
+    def allowed(self, seen: int) -> int:
+        """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
+        return seen and seen + max(seen * self.percent // 100, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Signer:
     """One line of an allowed-signers file: a key and the people it may speak for.
 
@@ -53,7 +65,9 @@ class TrustRoot:
     `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
     `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
-    the principals who may act alone in an emergency. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
+    the principals who may act alone in an emergency. `gates` are kinds of reversible change that also need an approval (`lossy`),
+    and `data_growth` says how many more rows than its approver saw an approval covers. `repository`, `ledger_store`,
+    `forge_kind`, `forge_project` and
     `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that
     the first release made of the same rules: of keys and approvals alone.
     """
@@ -69,6 +83,8 @@ class TrustRoot:
     via_forge: frozenset[str] = frozenset({"reversible"})
     forge_verdict: bool = False
     break_glass: frozenset[str] = frozenset()
+    gates: frozenset[str] = frozenset()
+    data_growth: DataGrowth = DataGrowth()
     repository: str | None = None
     ledger_store: str = "branch"
     forge_kind: str | None = None

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.model.address import Address, Kind, graph_address, schema_address
+from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, LedgerState, StatusRecord
 from gitops.model.resource import graph_composite
 
@@ -56,6 +57,11 @@ class StateDraft:
         """Set an observation."""
         self._observations[address] = observation
 
+    def observe_graph(self, graph: str, seen: Seen, schema_digest: str, *, uri: str, at: str) -> None:
+        """Record what was seen of a graph that is as declared."""
+        observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=schema_digest, desired=schema_digest)
+        self.observe(graph_address(graph), observation)
+
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:
         """Record approvals as used; the record of an earlier use stays."""
         for approval_id in approval_ids:
@@ -96,3 +102,40 @@ class StateDraft:
             recovery_records=self._recoveries,
             observations=self._observations,
         )
+
+
+def graph_observation(
+    graph: str,
+    *,
+    uri: str,
+    at: str,
+    seen: Seen | None,
+    live: str | None,
+    desired: str | None,
+    exists: bool = True,
+    error: str | None = None,
+) -> dict[str, Any]:
+    """What the state records of a graph as it was seen; `live` and `desired` are digests of its schema."""
+    return {
+        "kind": "graph",
+        "address": graph_address(graph),
+        "graph_uri": uri,
+        "observed_at": at,
+        "exists": exists,
+        "incarnation": None if seen is None else seen.incarnation,
+        "rows": None if seen is None else seen.rows,
+        "manifest_version": None if seen is None else seen.version,
+        "schema_digest": live,
+        "desired_schema_digest": desired,
+        "schema_matches_desired": False if not exists else None if live is None else live == desired,
+        "error": error,
+    }
+
+
+def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
+    """The graph as the state recorded it last; None where that was before this release, or not seen."""
+    found = state.observations.get(graph, {})
+    incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
+    if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
+        return None
+    return Seen(incarnation, rows, version)

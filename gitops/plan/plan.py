@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.approvals.decisions import open_debts
@@ -21,12 +22,15 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, Kind, trust_address
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Seen
+from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TrustChange
 from gitops.model.scope import ScopeChange
-from gitops.plan.planner import diff, make_plan
+from gitops.model.trust import DataGrowth
+from gitops.plan.draft import recorded_data
+from gitops.plan.planner import describe, diff, make_plan
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
@@ -74,14 +78,17 @@ def plan_session(
     *,
     explain: bool = False,
     in_place: bool = False,
+    live: bool = False,
 ) -> tuple[Plan, AcceptedApprovals]:
     """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
 
     `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
     nothing that is applied depends on it. With `in_place` the cluster stays where it is: its own change waits, also if approved.
+    `live` is for a run that is about to apply: the data of a change is what is in its graph now, never what was recorded.
     """
     desired, governance = current.desired, current.workspace.governance
     trust, scope, in_force = None, None, current.view.trust
+    rules = in_force or (None if governance is None else governance.trust)
     # Before the first entry no keys and rules are in force, so nothing changes them.
     if governance is not None and in_force is not None:
         cluster, wanted = governance.target.cluster, governance.trust
@@ -90,30 +97,60 @@ def plan_session(
     if governance is not None:
         scope = ScopeChange(governance.recorded(current.view), governance.declares(desired.storage))
     changes = diff(desired, state, trust, scope)
-    approvals = accept_approvals(
-        current.opened.ledger,
-        changes=[c for c in changes if not (in_place and c.address.kind is Kind.CLUSTER)],
-        desired=desired,
-        view=current.view,
-        at=current.at,
-        governance=governance,
-        problems=current.problems,
-    )
     migrations = _preview_migrations(current, changes)
     inputs = PlanInputs(
         desired=desired,
         state=state,
-        approvals=approvals.approvals,
         pending=pending,
         previews={schema: preview for schema, (preview, _) in migrations.items()},
         recorded=_recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         scope_change=scope,
+        seen=_seen_data(current, changes, state, live=live),
+        gates=frozenset() if rules is None else rules.gates,
+        data_growth=DataGrowth() if rules is None else rules.data_growth,
+    )
+    approvals = accept_approvals(
+        current.opened.ledger,
+        changes=[c for c in describe(inputs) if not (in_place and c.address.kind is Kind.CLUSTER)],
+        desired=desired,
+        view=current.view,
+        state=state,
+        at=current.at,
+        governance=governance,
+        problems=current.problems,
+    )
+    inputs = replace(
+        inputs,
+        approvals=approvals.approvals,
+        further=approvals.further,
         approvals_needed=approvals.needed,
         alone=approvals.emergencies,
         may_approve=approvals.may_approve,
     )
     return make_plan(inputs), approvals
+
+
+def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, *, live: bool) -> dict[Address, Seen]:
+    """The graph of each change of data, by the address of the change, where it is known.
+
+    It is read from the graph if that is at hand, else from the last observation of the ledger.
+    """
+    found: dict[Address, Seen] = {}
+    for change in changes:
+        graph, stores = change.address.graph_address, current.opened
+        if graph is None or not rules_of(change.address).is_about_data(change):
+            continue
+        seen = None
+        if live or stores.data_at_hand:
+            with suppress(GitopsError):
+                reading = stores.engine.read(stores.graph_uri(graph.name))
+                seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
+        if seen is None and not live:
+            seen = recorded_data(state, graph)
+        if seen is not None:
+            found[change.address] = seen
+    return found
 
 
 def _preview_migrations(
@@ -137,12 +174,12 @@ def _preview_migrations(
                 found[schema] = current.opened.engine.preview(current.opened.graph_uri(schema.name), content), None
                 continue
             from gitops.language.schema import compile_schema
-            from gitops.language.schema.migration import plan_migration
+            from gitops.language.schema.migration import empties, plan_migration
 
             accepted = compile_schema(source)
             migration = plan_migration(accepted, desired)
             steps = tuple(step.to_json() for step in migration.steps)
-            found[schema] = MigrationPreview(migration.supported, steps), accepted
+            found[schema] = MigrationPreview(migration.supported, steps, empties(accepted, migration)), accepted
         except GitopsError as error:
             current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
     return found

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gitops.approvals.verify import change_digest, change_form, covers_change
+from gitops.approvals.data import covers_change, data_refusal
+from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind, cluster_address, trust_address
+from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
-from gitops.model.kinds import Situation, rules_of
+from gitops.model.kinds import Gate, Situation, rules_of
 from gitops.model.ledger import LedgerState
 from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, SchemaImpact, TrustChange
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
 from gitops.plan.graph import build_graph
 
+_STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
+
 
 def make_plan(inputs: PlanInputs) -> Plan:
     """What an apply of these inputs would do.
 
-    Diagnostics of the plan: `approval_stale` per gated change that has approvals of which none matches, `approval_quorum`
+    Diagnostics of the plan: `approval_stale`, or why the data is not covered, per gated change that has approvals of which none
+    matches, `approval_quorum`
     where some approvals are there but not enough, and those of the execution graph.
     """
     desired, problems = inputs.desired, Diagnostics()
-    changes = tuple(
-        replace(change, migration=inputs.previews.get(change.address))
-        if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE
-        else change
-        for change in diff(desired, inputs.state, inputs.trust_change, inputs.scope_change)
-    )
-    edges = edges_near(desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
-    situation = survey(changes, edges, inputs.pending)
-    required = _requirements(changes, situation, inputs)
-    unused = {a.resource for a in inputs.approvals if a.consumed_at is None}
+    changes, gates, situation, edges = _describe(inputs)
+    required = _requirements(changes, gates, inputs)
     for need in required:
-        if not need.approvals and need.resource in unused:
-            detail = "an approval exists, but the configuration or the recorded state has changed since it was given"
-            problems.add(Code.APPROVAL_STALE, need.resource, detail)
+        unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
+        if unused and not need.approvals:
+            change = next(c for c in changes if c.address == need.resource)
+            found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
+            code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
+            problems.add(code, need.resource, detail)
     for need in required:
         if 0 < len(need.approvals) < need.needed:
             detail = f"{len(need.approvals)} of {need.needed} approvals are there"
@@ -67,6 +67,37 @@ def make_plan(inputs: PlanInputs) -> Plan:
         schema_impact=schema_impact,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
     )
+
+
+def describe(inputs: PlanInputs) -> tuple[Change, ...]:
+    """The changes with all that their approvals are compared with: migration, data and tier. Approvals play no part."""
+    return _describe(inputs)[0]
+
+
+def _describe(
+    inputs: PlanInputs,
+) -> tuple[tuple[Change, ...], dict[Address, Gate], Situation, Collection[Dependency]]:
+    """The changes of `describe`, the gates by address, the situation, and the dependencies near the changes."""
+    changes = tuple(
+        replace(
+            change,
+            migration=inputs.previews.get(change.address) if _is_migration(change) else None,
+            seen=inputs.seen.get(change.address),
+        )
+        if change.address.kind in (Kind.GRAPH, Kind.SCHEMA)
+        else change
+        for change in diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
+    )
+    edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
+    situation = replace(survey(changes, edges, inputs.pending), gates=inputs.gates)
+    found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
+    gates = {address: gate for address, gate in found.items() if gate is not None}
+    tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
+    return tiered, gates, replace(situation, gated=frozenset(gates)), edges
+
+
+def _is_migration(change: Change) -> bool:
+    return change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE
 
 
 def diff(
@@ -178,27 +209,41 @@ def _reachable(changes: Sequence[Change], dependencies: Iterable[Dependency]) ->
 
 
 def _requirements(
-    changes: Sequence[Change], situation: Situation, inputs: PlanInputs
+    changes: Sequence[Change], gates: Mapping[Address, Gate], inputs: PlanInputs
 ) -> tuple[ApprovalRequirement, ...]:
     """The gates of the changes, each with the approvals that it uses, in order of their ids.
 
-    One per person, and no more than needed: the rest stays unconsumed. An emergency is used only where people are missing.
+    One per person, and no more than needed, open the gate; every other one that is good is spent with them, so that none is left
+    for a later change of the same form. An emergency is used only where people are missing.
     """
+
+    def valid(approvals: Iterable[Approval], change: Change) -> list[Approval]:
+        covering = (a for a in approvals if covers_change(a, change, inputs.desired.config_digest, inputs.data_growth))
+        return sorted(covering, key=lambda a: a.approval_id)
+
     found = []
     for change in changes:
-        reason = rules_of(change.address).gate(change, situation)
-        if reason is None:
+        if change.address not in gates:
             continue
-        valid = sorted(
-            (a for a in inputs.approvals if covers_change(a, change, inputs.desired.config_digest)),
-            key=lambda a: a.approval_id,
-        )
-        people = {a.approved_by: a for a in reversed(valid) if a.approval_id not in inputs.alone}
+        good = valid(inputs.approvals, change)
+        people = {a.approved_by: a for a in reversed(good) if a.approval_id not in inputs.alone}
         needed = inputs.approvals_needed
         chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
-        alone = [a for a in valid if a.approval_id in inputs.alone]
+        alone = [a for a in good if a.approval_id in inputs.alone]
         if alone and len(chosen) < needed:
             chosen, needed = alone[:1], 1
-        may = tuple(who for who in inputs.may_approve.get(change.address, ()) if who not in people)
-        found.append(ApprovalRequirement(change.address, reason, change_digest(change), tuple(chosen), needed, may))
+        used = {a.approval_id for a in chosen} | inputs.alone
+        further = tuple(a for a in (*good, *valid(inputs.further, change)) if a.approval_id not in used)
+        gate = gates[change.address]
+        required = ApprovalRequirement(
+            change.address,
+            gate.reason,
+            change_digest(change),
+            tuple(chosen),
+            needed,
+            tuple(who for who in inputs.may_approve.get(change.address, ()) if who not in people),
+            gate.tier,
+            further,
+        )
+        found.append(required)
     return tuple(found)

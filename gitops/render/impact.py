@@ -19,12 +19,12 @@ _NAMED_STEPS = frozenset(
 
 _BACK = {
     Reversibility.REVERSIBLE: "reversible",
-    Reversibility.RETAINED: "retained: it can only come back empty",
-    Reversibility.IRREVERSIBLE: "irreversible: no step leads back",
+    Reversibility.LOSSY: "lossy: it can only come back empty",
+    Reversibility.IRREVERSIBLE: "irreversible: no later plan undoes it",
 }
 _WHOLE = {
     Reversibility.REVERSIBLE: "all of it can be taken back",
-    Reversibility.RETAINED: "what it drops can only come back empty",
+    Reversibility.LOSSY: "what it drops can only come back empty",
     Reversibility.IRREVERSIBLE: "not all of it can be taken back",
 }
 

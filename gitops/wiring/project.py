@@ -384,7 +384,10 @@ class LocalProject:
                 raise problem
             return graph_uri(base, graph)
 
-        return Stores(self.ledger(rule, base), graph_engine(self._faults), uri, problem if base is None else None)
+        at_hand = base is not None and not base.startswith("s3:")
+        return Stores(
+            self.ledger(rule, base), graph_engine(self._faults), uri, problem if base is None else None, at_hand
+        )
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:

@@ -10,7 +10,7 @@ import pytest
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
-from gitops.graph.port import Existence, GraphEngine
+from gitops.graph.port import DeleteOrder, Existence, GraphEngine
 from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
@@ -197,6 +197,77 @@ def test_delete_is_idempotent(case: Case) -> None:
     case.engine.delete_tree(case.uri)
     assert case.engine.exists(case.uri) is Existence.ABSENT
     assert case.make(OTHER) == 1
+
+
+def _order(case: Case, *, rows: int = 0, fence: int = 5, approvals: tuple[str, ...] = ("A",)) -> DeleteOrder:
+    return DeleteOrder(case.engine.read(case.uri).incarnation, rows, fence, approvals)
+
+
+def test_an_incarnation_stays_and_every_birth_has_another(case: Case) -> None:
+    case.make()
+    born = case.engine.read(case.uri)
+    assert born.rows == 0
+    case.migrate(GROWN)
+    assert case.engine.read(case.uri).incarnation == born.incarnation
+    case.engine.delete(case.uri, _order(case))
+    case.make()
+    assert case.engine.read(case.uri).incarnation != born.incarnation
+
+
+def test_a_delete_removes_the_graph_that_it_names_and_no_other(case: Case) -> None:
+    case.make()
+    order = _order(case)
+    case.engine.delete(case.uri, order)
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    assert case.engine.deleted_by(case.uri, order.incarnation) == {"A"}
+    case.engine.delete(case.uri, order)
+    case.make(OTHER)
+    with pytest.raises(ConflictError) as failure:
+        case.engine.delete(case.uri, order)
+    assert _code(failure) == "graph_replaced"
+    assert case.engine.read(case.uri).schema_source == OTHER
+    assert case.engine.deleted_by(case.uri, case.engine.read(case.uri).incarnation) == frozenset()
+
+
+def test_a_slow_run_neither_deletes_nor_migrates_what_a_newer_run_settled(case: Case) -> None:
+    case.make()
+    late = _order(case, fence=5)
+    case.engine.fence(case.uri, 6)
+    case.engine.fence(case.uri, 2)
+    assert case.engine.read(case.uri).fence == 7
+    for call in (
+        lambda: case.engine.delete(case.uri, late),
+        lambda: case.engine.prepare_migration(case.uri, GROWN, actor=None, fence=6),
+    ):
+        with pytest.raises(ConflictError) as failure:
+            call()
+        assert _code(failure) == "graph_fenced"
+    assert case.migrate(GROWN)
+    with pytest.raises(ConflictError) as failure:
+        case.engine.delete(case.uri, late)
+    assert _code(failure) == "graph_fenced"
+    case.engine.delete(case.uri, _order(case, fence=7))
+    assert case.engine.exists(case.uri) is Existence.ABSENT
+    case.engine.fence(case.uri, 9)
+
+
+def test_what_was_staged_before_a_fence_does_not_land(case: Case) -> None:
+    case.make()
+    staged = case.engine.prepare_migration(case.uri, GROWN, actor=None, fence=5)
+    case.engine.fence(case.uri, 6)
+    with pytest.raises(ConflictError):
+        staged.publish()
+    assert case.engine.read(case.uri).schema_source == BASE
+
+
+def test_a_migration_of_another_incarnation_is_refused(case: Case) -> None:
+    case.make()
+    born = case.engine.read(case.uri).incarnation
+    case.engine.delete(case.uri, _order(case))
+    case.make()
+    with pytest.raises(ConflictError) as failure:
+        case.engine.prepare_migration(case.uri, GROWN, actor=None, incarnation=born, fence=9)
+    assert _code(failure) == "graph_replaced"
 
 
 def test_a_partial_root_is_present_unreadable_and_removable(case: Case) -> None:

@@ -122,7 +122,7 @@ def test_the_way_back_of_a_step_is_the_one_in_the_table(kind, expected):
 
 def test_hard_drops_are_as_the_page_says():
     plan = Migration(plan_migration(compile_schema(b"node A {}"), compile_schema(b"")).steps)
-    assert (plan.reversibility, plan.hardened().reversibility) == (Reversibility.RETAINED, Reversibility.IRREVERSIBLE)
+    assert (plan.reversibility, plan.hardened().reversibility) == (Reversibility.LOSSY, Reversibility.IRREVERSIBLE)
     interface = AddType(TypeKind.INTERFACE, "I")
     assert interface.reversibility is Reversibility.IRREVERSIBLE
 

@@ -47,7 +47,7 @@ from gitops.model.ledger import LedgerState
 from gitops.model.plan import PlanInputs
 from gitops.model.trust import Signer, TrustRoot
 from gitops.plan.planner import make_plan
-from tests.support.planning import change, desired, hexed, state
+from tests.support.planning import SEEN, change, desired, hexed, state
 from tests.support.signed import own_signature
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
@@ -105,6 +105,7 @@ def evidence(person: str, via: Via, number: int, *, old_key: bool = False) -> Ap
         via,
         grant if via is Via.FORGE else None,
         "it leaks" if via is Via.BREAK_GLASS else None,
+        SEEN,
     )
     return ApprovalEvidence(
         commit=f"{number:040x}",
@@ -293,11 +294,12 @@ def test_the_plan_uses_what_counts_together(items: list[tuple[str, Via, bool]], 
     before = state({"graph.g": "a", "schema.g": "b"})
     removed = replace(DELETE, before=before.resources["graph.g"].digest)
     documents = [v.evidence.approval for v in good if v.evidence.approval is not None]
-    bound = tuple(replace(a, bound_before_digest=removed.before) for a in documents)
+    bound = tuple(replace(a, bound_before_digest=removed.before, seen=SEEN) for a in documents)
     inputs = PlanInputs(
         desired=desired({}, config_digest="c"),
         state=before,
         approvals=bound,
+        seen={Address("graph.g"): SEEN},
         approvals_needed=required,
         alone=frozenset(identity(v) for v in good if v.is_emergency),
     )

@@ -272,9 +272,7 @@ class ControlPlane(RuleBasedStateMachine):
 
     def change_root(self, graph: str, schema: str) -> None:
         """Somebody makes or migrates a graph by hand."""
-        twin, uri = self.bench.twin, self.bench.uri(graph)
-        version = twin.roots().get(uri, (None, 0))[1]
-        twin.restore(twin.roots() | {uri: (SCHEMAS[schema].encode(), version + 1)})
+        self.bench.twin.change(self.bench.uri(graph), SCHEMAS[schema].encode())
 
     def damage_blob(self, pick: int, data: bytes | None) -> None:
         keys = self.bench.files("__cluster/resources")

@@ -43,6 +43,8 @@ def test_import_of_a_live_graph_records_it_once(cluster):
         "kind": "graph",
         "address": GRAPH,
         "graph_uri": cluster.uri("knowledge"),
+        "incarnation": "00000000000000000000000001",
+        "rows": 0,
         "observed_at": "2026-06-11T08:00:00Z",
         "exists": True,
         "manifest_version": 1,

@@ -11,7 +11,7 @@ import pytest
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.graph.port import Existence
+from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.documents import write_intent, write_state
 from gitops.ledger.layout import STATE, intent_key
 from gitops.model.ledger import Intent, IntentKind, LedgerState
@@ -397,10 +397,10 @@ class StubbornEngine(MemoryEngine):
 
     stubborn = True
 
-    def delete_tree(self, uri: str) -> None:
+    def delete(self, uri: str, order: DeleteOrder) -> None:
         if self.stubborn and self.exists(uri) is Existence.ABSENT:
             raise GitopsError("storage_failed", f"{uri}: the disk says no")
-        super().delete_tree(uri)
+        super().delete(uri, order)
 
 
 def test_a_delete_is_not_forgotten_while_its_remains_cannot_be_removed(tmp_path):

@@ -41,11 +41,16 @@ def supported(live: bytes, wanted: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """The world at one moment. `live`: schema text by graph, None for a root that does not open."""
+    """The world at one moment. `live`: schema text by graph, None for a root that does not open.
+
+    `deleted`: graphs past the point of no return of a delete. `births`: incarnation and version by graph.
+    """
 
     files: Mapping[str, bytes]
     live: Mapping[str, bytes | None]
     unseen: frozenset[str] = frozenset()
+    deleted: frozenset[str] = frozenset()
+    births: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def locked(self) -> bool:
@@ -151,8 +156,12 @@ def swept(seen: Seen) -> Forecast:
             keep = True
         elif kind == "graph_delete":
             keep = False
-            if absent and f"graph.{graph}" in cast.recorded:  # D3; D1 and D2 change nothing
-                cast.forget(graph)
+            if absent or graph in seen.deleted:
+                cast.live.pop(graph, None)
+                if f"graph.{graph}" in cast.recorded:  # D3, D4; D2 changes nothing
+                    cast.forget(graph)
+                    cast.used |= {sidecar["approval_id"]} - {None}
+            elif _is_restored(seen, graph, sidecar):  # D5; D1 changes nothing
                 cast.used |= {sidecar["approval_id"]} - {None}
         elif absent:  # C1, S0
             keep = False
@@ -162,6 +171,15 @@ def swept(seen: Seen) -> Forecast:
             cast.kept.add(operation)
             cast.pending.add(graph)
     return cast
+
+
+def _is_restored(seen: Seen, graph: str, sidecar: Document) -> bool:
+    """Whether another graph is there than the one that the delete was for, or an older version of it."""
+    if seen.live[graph] is None or sidecar.get("incarnation") is None:
+        return False
+    incarnation, version = seen.births[graph]
+    fenced = version + sum(each["graph_id"] == graph for each in seen.sidecars.values())
+    return incarnation != sidecar["incarnation"] or fenced <= (sidecar["observed_manifest_version"] or 0)
 
 
 def _keeps(cast: Forecast, graph: str, kind: str, wanted: str) -> bool:
@@ -183,7 +201,14 @@ def permit(seen: Seen, resource: str, config: str, before: str) -> str | None:
     """The approval that authorizes the delete of `resource`: the oldest of those that fit and are not spent."""
     wanted = (resource, "delete", config, before, None)
     fields = ("resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest")
-    fit = [i for i, d in seen.approvals.items() if tuple(d[f] for f in fields) == wanted and i not in seen.spent()]
+    born = seen.births.get(resource.removeprefix("graph."), ("", 0))[0]
+    fit = [
+        i
+        for i, d in seen.approvals.items()
+        if tuple(d[f] for f in fields) == wanted
+        and i not in seen.spent()
+        and (d.get("seen") or {}).get("incarnation") == born
+    ]
     return min(fit, default=None)
 
 

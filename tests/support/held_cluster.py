@@ -40,8 +40,14 @@ class HeldCluster:
         """The world now."""
         roots, twin = self.bench.twin.roots(), self.bench.twin
         uris = {g: self.bench.uri(g) for g in GRAPHS}
-        live = {g: roots[uri][0] for g, uri in uris.items() if uri in roots}
-        return Seen(self.bench.ledger_files(), live, frozenset(g for g, uri in uris.items() if uri in twin.unseen))
+        there = {g: roots[uri] for g, uri in uris.items() if uri in roots}
+        return Seen(
+            self.bench.ledger_files(),
+            {g: graph.source for g, graph in there.items()},
+            frozenset(g for g, uri in uris.items() if uri in twin.unseen),
+            frozenset(g for g, graph in there.items() if graph.deleted),
+            {g: (graph.incarnation, graph.version) for g, graph in there.items()},
+        )
 
     def recorded_graphs(self) -> list[str]:
         """Graphs that the ledger knows."""
@@ -140,12 +146,12 @@ class HeldCluster:
         if ran is None:
             return
         before, outcome, now = ran
-        assert now.live == before.live
         if (before.state is None) == (outcome.operation == "refresh"):
             assert codes(outcome) == ["state_missing" if before.state is None else "state_already_exists"]
             assert now.files == before.files
             return
         cast = observed(before, self.bench.desired())
+        assert now.live == cast.live
         assert outcome.ok is not cast.broken
         if before.state is None and cast.broken:
             assert now.files == before.files
@@ -251,8 +257,8 @@ class HeldCluster:
         if bench.locked:
             self.unlock()
         bench.twin.see_again()
-        for uri, (source, _) in bench.twin.roots().items():
-            if source is None:
+        for uri, graph in bench.twin.roots().items():
+            if graph.source is None and not graph.deleted:
                 bench.twin.vanish(uri)
         live = self.look().live
         for graph in bench.graphs:

@@ -12,8 +12,8 @@ A rehearsal, which is undone, counts the ticks that there are to choose from.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,7 @@ from gitops.model.resource import DesiredState
 from gitops.storage.local import LocalStore
 from gitops.storage.port import ObjectStore
 from tests.support.cluster import Cluster
-from tests.support.memory_engine import MemoryEngine
+from tests.support.memory_engine import MemoryEngine, MemoryGraph
 
 _LEDGER_WRITES = frozenset({"arm", "amend", "disarm", "retire", "put_blob", "record_approval", "commit"})
 _STORE_WRITES = frozenset({"create", "replace", "write", "delete"})
@@ -50,8 +50,9 @@ class World:
     """Everything that outlives a process."""
 
     files: dict[str, bytes]
-    roots: dict[str, tuple[bytes | None, int]]
+    roots: dict[str, MemoryGraph]
     removals: int
+    markers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
 
 
 class Cuts:
@@ -134,16 +135,24 @@ class WatchedEngine(MemoryEngine):
         self._cuts = cuts
         self.removals: list[str] = []
 
-    def delete_tree(self, uri: str) -> None:
-        """Note it if there was something."""
-        if uri not in self._graphs:
-            return
+    def _remove(self, uri: str, note: Callable[[], None]) -> None:
+        """Write it down, too."""
         self._cuts.reach("engine.delete.before")
-        self.removals.append(uri)
-        self.leave_partial_root(uri)
+        graph = self._graphs[uri]
+        if not graph.deleted:
+            self.removals.append(uri)
+        note()
+        self._graphs[uri] = replace(graph, deleted=True, source=None)
         self._cuts.reach("engine.delete.halfway")
-        super().delete_tree(uri)
+        super()._remove(uri, lambda: None)
         self._cuts.reach("engine.delete.after")
+
+    def change(self, uri: str, source: bytes) -> None:
+        """Let a root hold this schema, whatever is there now."""
+        graph = self._graphs.get(uri)
+        self._births += graph is None
+        born = f"{self._births:026}" if graph is None else graph.incarnation
+        self._graphs[uri] = MemoryGraph(source, 1 if graph is None else graph.version + 1, [], born)
 
     def vanish(self, uri: str) -> None:
         """Remove a root behind everybody's back."""
@@ -158,16 +167,19 @@ class WatchedEngine(MemoryEngine):
         """Roots of which the engine cannot tell whether they exist."""
         return frozenset(self._unknown)
 
-    def roots(self) -> dict[str, tuple[bytes | None, int]]:
-        """Schema text (None: does not open) and version by root."""
-        return {uri: (graph.source, graph.version) for uri, graph in list(self._graphs.items())}
+    def roots(self) -> dict[str, MemoryGraph]:
+        """Every root as it is; one without schema text does not open."""
+        return {uri: replace(graph) for uri, graph in list(self._graphs.items())}
 
-    def restore(self, roots: dict[str, tuple[bytes | None, int]]) -> None:
-        """Go back to what `roots` said."""
+    def markers(self) -> dict[tuple[str, str], set[str]]:
+        """By which approvals each graph was deleted."""
+        return {graph: set(used) for graph, used in list(self._deleted.items()) if used}
+
+    def restore(self, roots: Mapping[str, MemoryGraph], markers: Mapping[tuple[str, str], set[str]]) -> None:
+        """Go back to what `roots` and `markers` said."""
+        self._deleted = {graph: set(used) for graph, used in markers.items()}
         self._graphs.clear()
-        for uri, (source, version) in roots.items():
-            self.leave_partial_root(uri)
-            self._graphs[uri].source, self._graphs[uri].version = source, version
+        self._graphs.update({uri: replace(graph) for uri, graph in roots.items()})
 
 
 class Bench(Cluster):
@@ -211,7 +223,7 @@ class Bench(Cluster):
         """The world now. The engine comes first: an effect on a graph is never seen without the sidecar before it."""
         removals = len(self.twin.removals)
         roots = self.twin.roots()
-        return World(self.ledger_files(), roots, removals)
+        return World(self.ledger_files(), roots, removals, self.twin.markers())
 
     def go_back(self, world: World) -> None:
         """Undo what happened since `world` was taken."""
@@ -220,7 +232,7 @@ class Bench(Cluster):
                 self.plant(key, world.files.get(key))
         for key in world.files.keys() - self.ledger_files().keys():
             self.plant(key, world.files[key])
-        self.twin.restore(world.roots)
+        self.twin.restore(world.roots, world.markers)
         del self.twin.removals[world.removals :]
 
 

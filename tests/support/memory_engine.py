@@ -1,25 +1,29 @@
-"""The in-memory twin of the graph engine: schema text, version and migration support, no rows."""
+"""The in-memory twin of the graph engine: schema text, version, migration support, and a number of rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.port import Existence, GraphReading, MigrationPreview, PreparedVersion
+from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
 from gitops.graph.snapshot import accept_schema
-from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.migration import empties, plan_migration
 
 
 @dataclass
-class _Graph:
+class MemoryGraph:
     """A graph, or with no source a partial root."""
 
     source: bytes | None
     version: int = 1
     actors: list[str | None] = field(default_factory=list)
+    incarnation: str = ""
+    rows: int = 0
+    fence: int = 0
+    deleted: bool = False
 
 
 class MemoryEngine:
@@ -28,17 +32,29 @@ class MemoryEngine:
     def __init__(self, faults: Faults | None = None) -> None:
         """Start with no graph."""
         self._faults = faults or NoFaults()
-        self._graphs: dict[str, _Graph] = {}
+        self._graphs: dict[str, MemoryGraph] = {}
         self._unknown: set[str] = set()
+        self._births = 0
+        self._deleted: dict[tuple[str, str], set[str]] = {}
         self.calls: Counter[str] = Counter()
 
     def leave_partial_root(self, uri: str) -> None:
         """Put a root there that does not open, as a crash of an older program may leave."""
-        self._graphs[uri] = _Graph(None)
+        self._graphs[uri] = MemoryGraph(None)
 
     def lose_sight_of(self, uri: str) -> None:
         """Answer UNKNOWN for this root from now on."""
         self._unknown.add(uri)
+
+    def load(self, uri: str, rows: int) -> None:
+        """Let the graph have so many rows, in a new version."""
+        graph = self._graphs[uri]
+        graph.rows, graph.version = rows, graph.version + 1
+
+    def back_up(self, uri: str) -> Callable[[], None]:
+        """A copy of the graph as it is; calling it restores the copy."""
+        copy = replace(self._graphs[uri])
+        return lambda: self._graphs.update({uri: replace(copy)})
 
     def dump(self) -> dict[str, str]:
         """Every root with its version and schema text, for people."""
@@ -58,15 +74,23 @@ class MemoryEngine:
         """The text and the version."""
         self.calls["read"] += 1
         graph = self._opened(uri)
-        return GraphReading(graph.source or b"", graph.version)
+        return GraphReading(graph.source or b"", graph.version, graph.incarnation, graph.rows, graph.fence)
+
+    def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
+        """What `delete` noted."""
+        return frozenset(self._deleted.get((uri, incarnation), ()))
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """The plan of the real planner."""
         self.calls["preview"] += 1
-        migration = plan_migration(accept_schema(self._opened(uri).source or b""), accept_schema(schema_source))
-        return MigrationPreview(migration.supported, tuple(step.to_json() for step in migration.steps))
+        accepted = accept_schema(self._opened(uri).source or b"")
+        migration = plan_migration(accepted, accept_schema(schema_source))
+        steps = tuple(step.to_json() for step in migration.steps)
+        return MigrationPreview(migration.supported, steps, empties(accepted, migration))
 
-    def prepare_create(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
+    def prepare_create(
+        self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
+    ) -> PreparedVersion:
         """Refuse a root that is taken."""
         self.calls["prepare_create"] += 1
         accept_schema(schema_source)
@@ -76,15 +100,27 @@ class MemoryEngine:
         def publish() -> int:
             if uri in self._graphs:
                 raise ConflictError("graph_conflict", f"another writer made {uri}", path=uri)
-            self._graphs[uri] = _Graph(schema_source, 1, [actor])
+            self._births += 1
+            self._graphs[uri] = MemoryGraph(schema_source, 1, [actor], f"{self._births:026}", 0, fence or 0)
             return 1
 
         return _Staged("engine.create", publish, self._faults)
 
-    def prepare_migration(self, uri: str, schema_source: bytes, *, actor: str | None) -> PreparedVersion:
-        """Refuse what the real planner does not support."""
+    def prepare_migration(
+        self,
+        uri: str,
+        schema_source: bytes,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> PreparedVersion:
+        """Refuse what the real planner does not support, another graph, and an operation that is too late."""
         self.calls["prepare_migration"] += 1
         desired, graph = accept_schema(schema_source), self._opened(uri)
+        if incarnation not in (None, graph.incarnation):
+            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        self._check_fence(uri, graph, fence)
         migration = plan_migration(accept_schema(graph.source or b""), desired)
         if not migration.supported:
             first = migration.unsupported[0]
@@ -94,19 +130,58 @@ class MemoryEngine:
         def publish() -> int:
             if self._graphs.get(uri) is not graph or graph.version != base:
                 raise ConflictError("graph_conflict", f"another writer changed {uri}", path=uri)
-            graph.source, graph.version = schema_source, base + 1
+            graph.source, graph.version, graph.fence = schema_source, base + 1, max(fence or 0, graph.fence)
             graph.actors.append(actor)
             return graph.version
 
         return _Staged("engine.migrate", publish, self._faults)
+
+    def fence(self, uri: str, fence: int) -> None:
+        """Only raise the number, in a new version."""
+        self.calls["fence"] += 1
+        if uri not in self._graphs:
+            return
+        graph = self._opened(uri)
+        self._faults.reach("engine.fence.before_publish")
+        graph.fence, graph.version = max(fence, graph.fence + 1), graph.version + 1
+        self._faults.reach("engine.fence.after_publish")
+
+    def delete(self, uri: str, order: DeleteOrder) -> None:
+        """The checks of the real one, and one step."""
+        self.calls["delete"] += 1
+        if uri not in self._graphs:
+            return
+        if (half := self._graphs[uri]).deleted and half.incarnation == order.incarnation:
+            self._remove(uri, lambda: None)
+            return
+        graph, used = self._opened(uri), self._deleted.setdefault((uri, order.incarnation), set())
+        if graph.incarnation != order.incarnation:
+            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        self._check_fence(uri, graph, order.fence)
+        if graph.rows > order.max_rows:
+            raise GitopsError("graph_grown", f"{uri} has {graph.rows} rows", path=uri)
+        if used & set(order.approvals):
+            raise GitopsError("graph_restored", f"{uri} was deleted before", path=uri)
+        self._remove(uri, lambda: used.update(order.approvals))
+
+    def _remove(self, uri: str, note: Callable[[], None]) -> None:
+        """What a delete does once nothing speaks against it."""
+        note()
+        self._graphs.pop(uri, None)
+
+    def _check_fence(self, uri: str, graph: MemoryGraph, fence: int | None) -> None:
+        if fence is not None and fence < graph.fence:
+            raise ConflictError("graph_fenced", f"{uri} was changed by a newer run", path=uri)
 
     def delete_tree(self, uri: str) -> None:
         """Forget the root."""
         self.calls["delete_tree"] += 1
         self._graphs.pop(uri, None)
 
-    def _opened(self, uri: str) -> _Graph:
+    def _opened(self, uri: str) -> MemoryGraph:
         graph = self._graphs.get(uri)
+        if graph is not None and graph.deleted and uri not in self._unknown:
+            raise GitopsError("graph_deleted", f"{uri} is past the point of no return", path=uri)
         if graph is None and uri not in self._unknown:
             raise GitopsError("graph_missing", f"nothing lies at {uri}", path=uri)
         if graph is None or graph.source is None or uri in self._unknown:

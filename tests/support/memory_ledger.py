@@ -129,6 +129,10 @@ class MemoryLedger:
         with self._call("approvals") as files:
             return approval_listing(_inside(files, layout.APPROVALS))
 
+    def moved_since(self, entry: str) -> frozenset[Address]:
+        """It keeps no entries."""
+        return frozenset()
+
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob of a query or policy."""
         key = layout.blob_key(address, digest)

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gitops.model.address import Address, Kind, graph_address, schema_address
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Seen
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.resource import Dependency, DesiredState, Resource
 from gitops.plan.draft import StateDraft
 
+SEEN = Seen("01HF7YAT0000000000000000G1", 12, 3)
+"""A graph with rows, as approvers and plans see it where nothing else is said."""
 DATA = Path(__file__).parents[1] / "data/planning"
 
 
@@ -27,12 +29,14 @@ def hexed(letter: str) -> str:
 
 def change(text: str, action: str, before: str = "a", after: str = "b") -> Change:
     """A change with the digests that its action has."""
-    kind = Action(action)
+    kind, address = Action(action), Address(text)
+    deleted = kind is Action.DELETE and address.kind in (Kind.GRAPH, Kind.SCHEMA)
     return Change(
-        Address(text),
+        address,
         kind,
         None if kind is Action.CREATE else hexed(before),
         None if kind is Action.DELETE else hexed(after),
+        seen=SEEN if deleted else None,
     )
 
 

@@ -63,6 +63,13 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
     return steps.Migration(tuple(planner.planned))
 
 
+def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
+    """Whether a migration drops every node type of the accepted schema: then nothing of the data is left."""
+    nodes = {each.name for each in _canonical(accepted).nodes}
+    dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
+    return bool(nodes) and nodes <= dropped
+
+
 def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
     """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
 

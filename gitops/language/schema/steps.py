@@ -21,12 +21,12 @@ class DropMode(StrEnum):
 class Reversibility(StrEnum):
     """What reversing a step costs; `plan_down` plans the reverse migration.
 
-    Reversible: a step restores the schema, and nothing is lost. Retained: a step restores the name, but empty; the older
-    versions of the graph still have what it held. Irreversible: no step restores the schema.
+    Reversible: a later plan restores the schema, and nothing is lost. Lossy: a later plan restores the name, but empty; the
+    older versions of the graph have what it held, as long as they are kept. Irreversible: it cannot be undone by a later plan.
     """
 
     REVERSIBLE = "reversible"
-    RETAINED = "retained"
+    LOSSY = "lossy"
     IRREVERSIBLE = "irreversible"
 
 
@@ -225,7 +225,7 @@ class Migration:
     def reversibility(self) -> Reversibility:
         """The class of the step that is hardest to reverse; reversible for no steps."""
         found = {each.reversibility for each in self.steps}
-        worst = (Reversibility.IRREVERSIBLE, Reversibility.RETAINED)
+        worst = (Reversibility.IRREVERSIBLE, Reversibility.LOSSY)
         return next((each for each in worst if each in found), Reversibility.REVERSIBLE)
 
     @property
@@ -255,7 +255,7 @@ def reversibility_of(step: Mapping[str, Any]) -> Reversibility | None:
         case {"kind": AddType.kind, "type_kind": TypeKind.NODE | TypeKind.EDGE}:
             return Reversibility.REVERSIBLE
         case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.SOFT}:
-            return Reversibility.RETAINED
+            return Reversibility.LOSSY
         case {"kind": DropType.kind | DropProperty.kind, "mode": DropMode.HARD}:
             return Reversibility.IRREVERSIBLE
         case {"kind": AddIndex.kind | ExtendEnum.kind | UnsupportedChange.kind}:

@@ -92,7 +92,7 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=3),
+    "newer format": _set("format", to=4),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),

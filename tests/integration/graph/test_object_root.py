@@ -82,7 +82,8 @@ class Prefix:
 
 
 def root_over(objects: dict[str, bytes], turn: Callable[[], object] = lambda: None) -> ObjectRoot:
-    return ObjectRoot(Prefix(objects, turn), lambda: {"aws_endpoint": "http://127.0.0.1:1"})
+    prefix = Prefix(objects, turn)
+    return ObjectRoot(prefix, lambda: {"aws_endpoint": "http://127.0.0.1:1"}, lambda: prefix)
 
 
 class Actor(threading.Thread):

@@ -18,7 +18,7 @@ from gitops.documents.codec import Document, SignedMessage
 
 DOCUMENTS = Path(__file__).parents[2] / "data" / "documents"
 GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
-    "gitops.approvals.documents.APPROVAL": {1: ("approval.json", "approval.consumed.json")},
+    "gitops.approvals.documents.APPROVAL": {1: ("approval.json", "approval.consumed.json", "approval.seen.json")},
     "gitops.approvals.documents.STATEMENT": {
         1: ("statement.message.txt",),
         2: ("statement.forge.txt", "statement.break-glass.txt"),
@@ -37,6 +37,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.forge.refs.documents.REACTIONS": {1: ("forge/reactions_1.json",)},
     "gitops.forge.refs.documents.REQUEST": {1: ("forge/request_1.json",), 2: ("forge/request_2.json",)},
     "gitops.forge.refs.documents.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
+    "gitops.graph.delete.DELETION": {1: ("graph/deletion_1.json",)},
     "gitops.graph.history.leases.LEASE": {1: ("graph/lease_1.json",)},
     "gitops.graph.lines.BRANCHES": {1: ("graph/branches_1.json",)},
     "gitops.graph.lines.FLOOR": {1: ("graph/floor_1.json",)},
@@ -44,6 +45,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.graph.manifest.MANIFEST": {
         1: ("graph/manifest_1.json",),
         2: ("graph/manifest_2.branch.json", "graph/manifest_2.create.json", "graph/manifest_2.merge.json"),
+        3: ("graph/manifest_3.branch.json", "graph/manifest_3.create.json", "graph/manifest_3.merge.json"),
     },
     "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
     "gitops.ledger.documents.ENTRY": {
@@ -51,7 +53,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("entry.emergency.json", "entry.countersign.json"),
         3: ("entry_3.json",),
     },
-    "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json")},
+    "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json")},
     "gitops.ledger.documents.LOCK": {1: ("lock.json",)},
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.server.documents.EVENT": {
@@ -69,7 +71,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         )
     },
 }
-READ_ONLY = {"graph/manifest_1.json"}
+READ_ONLY = {"graph/manifest_1.json", *GOLDEN["gitops.graph.manifest.MANIFEST"][2]}
 """Files of versions that are read and never written: their values are written as the newest version."""
 FILES = [(name, version, file) for name, files in GOLDEN.items() for version in files for file in files[version]]
 

@@ -121,9 +121,9 @@ def test_hardening_turns_every_drop_and_nothing_else():
 @pytest.mark.parametrize(
     ("step", "wanted"),
     [
-        (DropType(TypeKind.NODE, "T"), Reversibility.RETAINED),
+        (DropType(TypeKind.NODE, "T"), Reversibility.LOSSY),
         (DropType(TypeKind.NODE, "T", DropMode.HARD), Reversibility.IRREVERSIBLE),
-        (DropProperty(TypeKind.NODE, "T", "p"), Reversibility.RETAINED),
+        (DropProperty(TypeKind.NODE, "T", "p"), Reversibility.LOSSY),
         (DropProperty(TypeKind.NODE, "T", "p", DropMode.HARD), Reversibility.IRREVERSIBLE),
         (ExtendEnum(TypeKind.NODE, "T", "p", ("x",)), Reversibility.IRREVERSIBLE),
         (AddIndex(TypeKind.NODE, "T", ("p",)), Reversibility.IRREVERSIBLE),
@@ -167,7 +167,7 @@ def test_a_migration_is_as_hard_to_take_back_as_its_hardest_step():
     assert classes == [
         Reversibility.REVERSIBLE,
         Reversibility.REVERSIBLE,
-        Reversibility.RETAINED,
+        Reversibility.LOSSY,
         Reversibility.IRREVERSIBLE,
     ]
 

@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.approvals.verify import ApprovalNeed, change_digest, covers_change, one_per_person, verify_approval
+from gitops.approvals.data import covers_change
+from gitops.approvals.verify import ApprovalNeed, change_digest, one_per_person, verify_approval
 from gitops.core.clock import timestamp
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, CommitSignature
 from gitops.model.change import Action, Disposition, Reason
-from gitops.model.trust import Signer, TrustRoot
-from tests.support.planning import change, hexed
+from gitops.model.trust import DataGrowth, Signer, TrustRoot
+from tests.support.planning import SEEN, change, hexed
 from tests.support.signed import own_signature
 
 NOW = datetime(2026, 6, 11, 8, tzinfo=UTC)
@@ -38,7 +39,9 @@ NEED = ApprovalNeed(TARGET, TREE, CONFIG, POLICY, DELETE, NOW)
 
 def approval(by: str = "sam", identity: str = "AP1") -> Approval:
     created = timestamp(NOW - timedelta(hours=1))
-    return Approval(identity, Address("graph.g"), Action.DELETE, "why", CONFIG, DELETE.before, None, by, created)
+    return Approval(
+        identity, Address("graph.g"), Action.DELETE, "why", CONFIG, DELETE.before, None, by, created, seen=SEEN
+    )
 
 
 def statement(identity: str = "AP1") -> ApprovalStatement:
@@ -53,6 +56,7 @@ def statement(identity: str = "AP1") -> ApprovalStatement:
         ledger_head=HEAD,
         expires_at=timestamp(NOW + timedelta(days=1)),
         nonce="N",
+        seen=SEEN,
     )
 
 
@@ -308,8 +312,8 @@ def test_the_digest_of_a_change_is_its_effect_and_nothing_else():
     ],
 )
 def test_a_document_covers_one_change_only(item):
-    assert covers_change(approval(), DELETE, CONFIG)
-    assert not covers_change(item, DELETE, CONFIG)
+    assert covers_change(approval(), DELETE, CONFIG, DataGrowth())
+    assert not covers_change(item, DELETE, CONFIG, DataGrowth())
 
 
 # Counting.

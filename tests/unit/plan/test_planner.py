@@ -17,7 +17,7 @@ from gitops.model.ledger import LedgerState, Status, StatusRecord
 from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
 from gitops.plan.planner import diff, make_plan, recorded_dependencies
 from tests.support.ids import SequentialIds
-from tests.support.planning import desired, hexed, state
+from tests.support.planning import SEEN, desired, hexed, state
 
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
 BOUND = {"policy.p": ["graph.g"]}
@@ -25,7 +25,8 @@ STAMP = {"at": "2026-06-11T08:00:00Z", "actor": "sam"}
 
 
 def plan(inputs: PlanInputs) -> Plan:
-    return make_plan(inputs)
+    """Plan where everything recorded is seen."""
+    return make_plan(replace(inputs, seen=dict.fromkeys(inputs.state.resources, SEEN)))
 
 
 def approval(inputs: PlanInputs, resource: str, by: str = "sam", identity: str = "AP1") -> Approval:
@@ -42,6 +43,7 @@ def approval(inputs: PlanInputs, resource: str, by: str = "sam", identity: str =
         change.after,
         by,
         "2026-06-11T07:00:00Z",
+        seen=change.seen,
     )
 
 

@@ -23,7 +23,7 @@ ABSENT, SHUT, UNSEEN = (
 
 
 def live(source: bytes) -> GraphProbe:
-    return GraphProbe(Existence.PRESENT, GraphReading(source, 4))
+    return GraphProbe(Existence.PRESENT, GraphReading(source, 4, "G1", 12))
 
 
 def intent(kind: IntentKind, operation: str = "OP1", graph: str = "g") -> Intent:

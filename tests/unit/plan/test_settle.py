@@ -17,7 +17,7 @@ from gitops.model.change import Action, Reason
 from gitops.model.ledger import LedgerState, Status, StatusRecord
 from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
 from gitops.plan.planner import make_plan
-from tests.support.planning import desired, hexed, rows, state
+from tests.support.planning import SEEN, desired, hexed, rows, state
 
 STAMP = {"at": "2026-06-11T08:00:00Z", "actor": "sam"}
 FULL = {"graph.g": "", "schema.g": "1", "query.g.q": "2", "policy.p": "3"}
@@ -28,6 +28,7 @@ WIDE = {"policy.wide": ["cluster"]}
 
 def run(inputs: PlanInputs, outcomes: dict[str, NodeOutcome]) -> tuple[Plan, Settlement]:
     """Plan, and settle with these outcomes; what is not named is done."""
+    inputs = replace(inputs, seen=dict.fromkeys(inputs.state.resources, SEEN))
     made = make_plan(inputs)
     results = [NodeResult(n.id, outcomes.get(n.id, NodeOutcome.DONE)) for n in made.graph.nodes]
     return made, settle(made, inputs.desired, inputs.state, results, **STAMP)
@@ -46,6 +47,7 @@ def approved(inputs: PlanInputs, resource: str = "graph.g") -> PlanInputs:
         change.after,
         "sam",
         "t",
+        seen=SEEN,
     )
     return replace(inputs, approvals=(document,))
 

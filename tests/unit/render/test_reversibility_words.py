@@ -18,9 +18,9 @@ NEVER = StepView({"kind": "unsupported_change", "entity": "node:A", "reason": "n
     ("view", "words"),
     [
         (ADD, "reversible"),
-        (DROP, "retained: it can only come back empty"),
-        (PURGE, "irreversible: no step leads back"),
-        (INDEX, "irreversible: no step leads back"),
+        (DROP, "lossy: it can only come back empty"),
+        (PURGE, "irreversible: no later plan undoes it"),
+        (INDEX, "irreversible: no later plan undoes it"),
         (UNKNOWN, ""),
         (NEVER, ""),
     ],

@@ -1,0 +1,165 @@
+"""Deleting a graph with rows: races, crashes, restored backups, and slow runs, on disk and in an object store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.graph.engine import LanceEngine
+from gitops.graph.history.branches import create_branch
+from gitops.graph.history.gc import collect_garbage
+from gitops.graph.port import DeleteOrder, Existence
+from gitops.graph.root import GraphRoot
+from gitops.graph.snapshot import find_root
+from tests.support.histories import History
+
+
+class Stop(BaseException):
+    """The death of the process at a fault point."""
+
+
+class At:
+    """Calls `act` at the first visit of a point."""
+
+    def __init__(self, point: str, act: Callable[[], object]) -> None:
+        self._point, self._act = point, act
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._point = ""
+            self._act()
+
+
+def die() -> None:
+    raise Stop
+
+
+@pytest.fixture(params=["disk", "s3"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3').root}/graphs/g.omni"
+    return str(tmp_path / "graphs" / "g.omni")
+
+
+@pytest.fixture
+def history(uri: str) -> History:
+    return History(uri)
+
+
+def engine(history: History, faults: Faults | None = None) -> LanceEngine:
+    return LanceEngine(history.clock, history.ids, faults or NoFaults())
+
+
+def order(history: History, rows: int = 100, fence: int = 5, approvals: tuple[str, ...] = ("A",)) -> DeleteOrder:
+    return DeleteOrder(engine(history).read(history.uri).incarnation, rows, fence, approvals)
+
+
+def code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
+    return failure.value.code
+
+
+def test_rows_are_those_of_all_branches(history: History) -> None:
+    history.people("main", ann=1, bob=2)
+    assert engine(history).read(history.uri).rows == 2
+    create_branch(history.uri, "trial", history.work())
+    assert engine(history).read(history.uri).rows == 2
+    history.people("trial", cyd=3)
+    assert engine(history).read(history.uri).rows == 3
+    with pytest.raises(GitopsError) as failure:
+        engine(history).delete(history.uri, order(history, rows=2))
+    assert code(failure) == "graph_grown"
+    assert history.ages("trial") == {"ann": 1, "bob": 2, "cyd": 3}
+
+
+def test_rows_that_are_loaded_just_before_the_point_of_no_return_save_the_graph(history: History) -> None:
+    race = At("engine.delete.before_publish", lambda: history.people("main", ann=1))
+    with pytest.raises(GitopsError) as failure:
+        engine(history, race).delete(history.uri, order(history, rows=0))
+    assert code(failure) == "graph_grown"
+    assert history.ages() == {"ann": 1}
+
+
+def test_a_writer_that_began_before_the_delete_loses(history: History) -> None:
+    staged = history.stage("main", {"node:Town": []})
+    create_branch(history.uri, "trial", history.work())
+    on_branch = history.stage("trial", {"node:Town": []})
+    with pytest.raises(Stop):
+        engine(history, At("engine.delete.after_publish", die)).delete(history.uri, order(history))
+    for each in (staged, on_branch):
+        with pytest.raises(ConflictError):
+            each.publish()
+    with pytest.raises(GitopsError) as failure:
+        engine(history).read(history.uri)
+    assert code(failure) == "graph_deleted"
+    with pytest.raises(GitopsError) as failure:
+        engine(history).prepare_create(history.uri, b"node P { k: String @key }", actor=None)
+    assert code(failure) == "graph_exists"
+
+
+@pytest.mark.parametrize("step", ["publish", "marker", "remove"])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_after_a_crash_the_next_run_finishes_the_delete(history: History, step: str, side: str) -> None:
+    asked, whole = order(history), (side, step) == ("before", "publish")
+    with pytest.raises(Stop):
+        engine(history, At(f"engine.delete.{side}_{step}", die)).delete(history.uri, asked)
+    if whole:
+        assert engine(history).read(history.uri).incarnation == asked.incarnation
+    # Past the point of no return no further permission is asked for.
+    engine(history).delete(history.uri, asked if whole else DeleteOrder(asked.incarnation, 0, 9, ("B",)))
+    assert engine(history).exists(history.uri) is Existence.ABSENT
+    assert engine(history).deleted_by(history.uri, asked.incarnation) == {"A"}
+    again = History(history.uri, start=5_000)
+    assert again.ages() == {}
+
+
+class _SlowRemoval:
+    """A crash-free run that is suspended before its files are removed, while others finish its work and create a new graph."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def reach(self, point: str) -> None:
+        if point == "engine.delete.before_remove":
+            root: GraphRoot = find_root(self.history.uri)
+            root.remove()
+            History(self.history.uri, start=7_000).people("main", new=1)
+
+
+def test_a_run_that_is_suspended_after_the_point_of_no_return_does_not_remove_a_newer_graph(history: History) -> None:
+    asked = order(history)
+    if history.uri.startswith("s3:"):
+        with pytest.raises(ConflictError):
+            engine(history, _SlowRemoval(history)).delete(history.uri, asked)
+    else:
+        engine(history, _SlowRemoval(history)).delete(history.uri, asked)
+    assert History(history.uri, b"").ages() == {"new": 1}
+
+
+def test_a_restored_backup_is_not_deleted_again_by_the_same_approvals(tmp_path: Path) -> None:
+    history = History(str(tmp_path / "graphs" / "g.omni"))
+    history.people("main", ann=1)
+    shutil.copytree(history.uri, tmp_path / "backup")
+    asked = order(history, approvals=("A", "B"))
+    engine(history).delete(history.uri, asked)
+    shutil.copytree(tmp_path / "backup", history.uri)
+    with pytest.raises(GitopsError) as failure:
+        engine(history).delete(history.uri, DeleteOrder(asked.incarnation, 100, 9, ("B", "C")))
+    assert code(failure) == "graph_restored"
+    assert history.ages() == {"ann": 1}
+    engine(history).delete(history.uri, DeleteOrder(asked.incarnation, 100, 9, ("C",)))
+    assert engine(history).deleted_by(history.uri, asked.incarnation) == {"A", "B", "C"}
+
+
+def test_a_fence_survives_loads_and_the_collector(history: History) -> None:
+    engine(history).fence(history.uri, 7)
+    history.people("main", ann=1)
+    collect_garbage(history.uri, history.work())
+    with pytest.raises(ConflictError) as failure:
+        engine(history).delete(history.uri, order(history, fence=6))
+    assert code(failure) == "graph_fenced"
+    assert history.at().manifest.fence == 7
