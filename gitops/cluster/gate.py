@@ -104,8 +104,7 @@ def accept_approvals(
     relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
     _report_refused_decisions(revocations, problems)
-    recorded = frozenset() if view.state is None else recorded_revocations(view.state)
-    revoked = revoked_approvals(revocations) | recorded
+    revoked = revoked_approvals(revocations) | recorded_revocations(state)
     verified = []
     for evidence in relevant:
         need = ApprovalNeed(
@@ -121,10 +120,9 @@ def accept_approvals(
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
     refused = tuple(each for each in verified if not each.accepted)
-    for each in refused:
-        for problem in each.diagnostics:
-            # The change stays blocked; the command itself goes on.
-            problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+    for problem in (problem for each in refused for problem in each.diagnostics):
+        # The change stays blocked; the command itself goes on.
+        problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
 

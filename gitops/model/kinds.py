@@ -132,7 +132,7 @@ class SchemaKind(ResourceKind):
         return change.action is not Action.CREATE
 
     def _migration_gate(self, change: Change, situation: Situation) -> Gate | None:
-        """What no later plan can undo is always gated; what loses data, where the rules say so. Unknown rows count as rows."""
+        """What no later plan can undo is always gated; what loses data, where the rules list it. Unknown rows count as rows."""
         migration = change.migration
         if migration is None or not migration.supported:
             return None  # it is not carried out

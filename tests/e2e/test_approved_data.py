@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gitops.apply.apply import apply
+from gitops.audit.verb import audit
+from gitops.cluster.workspace import Workspace
 from gitops.core.errors import GitopsError
-from gitops.wiring.stores import graph_engine
 from gitops.core.faults import NoFaults
-from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop, codes
+from gitops.git.port import ZERO, RefUpdate
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
+from gitops.model.change import Seen
+from gitops.wiring.project import open_commit_tree
+from gitops.wiring.stores import graph_engine
+from gitops.wiring.system import RandomIds, SystemClock
+from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +35,157 @@ def _given(loop: Loop, who: str, address: str = "graph.legacy") -> list[str]:
 
 def _load(loop: Loop, rows: int, graph: str = "legacy") -> None:
     """Load rows into a graph, as its users do."""
-    records = loop.home("alice") / "rows.jsonl"
-    records.write_text("".join(json.dumps({"type": "Old", "data": {"k": f"k{n}"}}) + "\n" for n in range(rows)))
-    done = loop.program("alice", "gitops", "graph", "load", graph, str(records), "--root", str(loop.graph(graph)))
-    assert done.code == 0, done
+    records = "".join(json.dumps({"type": "Contact", "data": {"name": f"n{n}"}}) + "\n" for n in range(rows))
+    context = WriteContext(SystemClock(), RandomIds())
+    load_records(LoadRequest(str(loop.graph(graph)), io.BytesIO(records.encode())), context)
+
+
+def _rows(loop: Loop) -> int:
+    return graph_engine(NoFaults()).read(str(loop.graph("legacy"))).rows
+
+
+def _merged(loop: Loop) -> None:
+    """The delete of a graph is merged, and waits for an approval."""
+    head = loop.commit("alice", DELETE_LEGACY)
+    loop.move("refs/heads/retire", head)
+    loop.merge("carol", 1)
+    assert loop.graph("legacy").exists()
+
+
+def _workspace(loop: Loop) -> Workspace:
+    project = loop.local().project
+    rule = project.config().cluster(None)
+    position = project.position(rule)
+    return project.workspace(rule, loop.tip(), position, base=position.applied, actor="bot@people.example")
+
+
+def _sweep(loop: Loop) -> set[str]:
+    """What a later run of the bot says."""
+    outcome = apply(_workspace(loop))
+    return {d.code for d in outcome.diagnostics}
+
+
+def _is_good(loop: Loop) -> bool:
+    local = loop.local()
+    rule = local.project.config().cluster(None)
+    opened = lambda reader, tree: open_commit_tree(reader, tree, rule.path)  # noqa: E731
+    return audit(loop.store, loop.tip(LEDGER), rule.name, opened).ok
+
+
+def test_rows_that_are_loaded_after_the_approval_save_the_graph(loop: Loop) -> None:
+    head = loop.commit("alice", DELETE_LEGACY)
+    loop.move("refs/heads/retire", head)
+    outcome = loop.sign_approval("bob", "graph.legacy", request=1)
+    assert outcome.ok
+    assert outcome.commit is not None
+    assert loop.evidence(outcome.commit)[1].seen == _seen(loop, 0)
+    _load(loop, 20)
+    loop.merge("carol", 1)
+    assert _rows(loop) == 20
+    assert "approval_data_grew" in _sweep(loop)
+    _given(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    assert _is_good(loop)
+
+
+def _seen(loop: Loop, rows: int) -> Seen:
+    reading = graph_engine(NoFaults()).read(str(loop.graph("legacy")))
+    return Seen(reading.incarnation, rows, reading.manifest_version)
+
+
+def test_a_left_over_approval_does_not_delete_the_graph_that_was_created_again(loop: Loop) -> None:
+    _merged(loop)
+    kept = loop.sign_approval("bob", "graph.legacy")
+    _given(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    assert kept.commit is not None
+    entry = loop.store.commit(loop.tip(LEDGER))
+    assert kept.commit in entry.parents, "a good approval that was not needed is spent, too"
+    back = loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()})
+    loop.move(MAIN, back)
+    _load(loop, 3)
+    again = loop.commit("alice", DELETE_LEGACY)
+    loop.move(MAIN, again)
+    assert _rows(loop) == 3
+    assert "approval_spent" in _sweep(loop)
+    assert _rows(loop) == 3
+    assert _is_good(loop)
+
+
+def test_an_approval_older_than_the_last_change_of_its_resource_does_not_count(loop: Loop) -> None:
+    """Its branch arrives only after others deleted the graph and created it again: it was never spent."""
+    _merged(loop)
+    held = loop.sign_approval("bob", "graph.legacy")
+    assert held.approval is not None
+    assert held.commit is not None
+    ref = APPROVALS + held.approval.approval_id
+    loop.drop(ref)
+    _given(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
+    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    loop.store.update_refs([RefUpdate(ref, ZERO, held.commit)])
+    assert _sweep(loop) & {"approval_stale", "approval_other_graph"}
+    assert loop.graph("legacy").exists()
+
+
+class _Dies:
+    """A run that ends at a fault point, as if its process had died."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            raise GitopsError("injected_failpoint", point)
+
+
+@pytest.mark.parametrize("whole_storage", [False, True])
+def test_a_restored_backup_is_not_deleted_again_by_the_same_approval(
+    loop: Loop, tmp_path: Path, whole_storage: bool
+) -> None:
+    _load(loop, 5)
+    graphs = loop.graph("legacy").parent
+    shutil.copytree(graphs, tmp_path / "backup")
+    if whole_storage:
+        _load(loop, 5)
+    _merged(loop)
+    assert loop.sign_approval("bob", "graph.legacy").ok
+    workspace = _workspace(loop)
+    died = apply(replace(workspace, faults=_Dies("cluster_apply.after_graph_delete")))
+    assert "injected_failpoint" in {d.code for d in died.diagnostics}
+    assert not loop.graph("legacy").exists()
+    if whole_storage:
+        # Not even the marker beside the graph is left, but the graph is older than when the delete was announced.
+        shutil.rmtree(graphs)
+        shutil.copytree(tmp_path / "backup", graphs)
+    else:
+        shutil.copytree(tmp_path / "backup" / "legacy.omni", loop.graph("legacy"))
+    assert "graph_restored" in _sweep(loop)
+    assert _rows(loop) == 5
+    _sweep(loop)
+    assert _rows(loop) == 5
+    assert _is_good(loop)
+    _given(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    assert _is_good(loop)
+
+
+def test_a_slow_run_whose_lock_was_broken_deletes_nothing_any_more(loop: Loop) -> None:
+    """It is suspended before the delete; meanwhile others break its lock, and settle its operation."""
+    _merged(loop)
+    assert loop.sign_approval("bob", "graph.legacy").ok
+    workspace = _workspace(loop)
+
+    class Suspended:
+        def reach(self, point: str) -> None:
+            if point == "cluster_apply.before_graph_delete":
+                for ref in loop.store.refs("refs/gitops/locks"):
+                    loop.drop(ref)
+                loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
+                _load(loop, 2)
+
+    outcome = apply(replace(workspace, faults=Suspended()))
+    assert not outcome.ok
+    assert _rows(loop) == 2
+    assert _is_good(loop)
