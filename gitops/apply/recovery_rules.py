@@ -73,9 +73,7 @@ class Sweep:
 
 
 class _Row(Enum):
-    """What a row does: retire the intent as it is, also that of a delete that is recorded; spend its approvals; roll it forward;
-    or keep it.
-    """
+    """What a row does: retire the intent as it is, also that of a recorded delete; spend its approvals; roll forward; or keep."""
 
     RETIRE = auto()
     DELETED = auto()

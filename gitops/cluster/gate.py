@@ -120,9 +120,7 @@ def accept_approvals(
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
     refused = tuple(each for each in verified if not each.accepted)
-    for problem in (problem for each in refused for problem in each.diagnostics):
-        # The change stays blocked; the command itself goes on.
-        problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+    _report_refused(refused, problems)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
 
@@ -148,6 +146,12 @@ def _verify(
     if found.accepted and statement is not None and need.change.address in ledger.moved_since(statement.ledger_head):
         return verify_approval(evidence, replace(need, moved=True), trust)
     return found
+
+
+def _report_refused(refused: Iterable[ApprovalVerification], problems: Diagnostics) -> None:
+    """As warnings: the change stays blocked, and the command itself goes on."""
+    for problem in (problem for each in refused for problem in each.diagnostics):
+        problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
