@@ -117,7 +117,7 @@ def _gitlab(request: InitRequest, key: str) -> tuple[list[Step], list[Step]]:
         tokens,
         Step(f"Add the protected variable GITOPS_SIGNING_KEY of type File, with the content of {key}"),
         _storage(request, "glab variable set {} {} --protected"),
-        Step("Let only the bot push `gitops/*` (Settings > Repository > Protected branches)"),
+        Step("Let only the account of GITOPS_APPLY_TOKEN push `gitops/*` (Settings > Repository > Protected branches)"),
     ]
     return before, [Step("Add an hourly schedule (Build > Pipeline schedules), which sweeps and checks for drift")]
 
