@@ -116,7 +116,7 @@ def project_of(options: argparse.Namespace) -> LocalProject | None:
         return None
 
     local = open_project(options)
-    return local if selected or local.project.config().ledger.store == "branch" else None
+    return local if selected or local.keeps_branch_ledgers() else None
 
 
 def _has_gitops_yaml(folder: str) -> bool:

@@ -10,9 +10,11 @@ import pytest
 
 from gitops.approvals.decisions import open_debts
 from gitops.audit.verb import audit
+from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
 from gitops.config.gitops_yaml import ClusterRule
+from gitops.forge.port import Account
 from gitops.git.commit_tree import CommitTree
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import approvals_prefix, ledger_ref
@@ -294,3 +296,28 @@ def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop
     assert scope is not None
     assert scope.target.path == "other", said
     assert findings(loop) == []
+
+
+# Rules for the whole repository
+
+
+def test_who_may_give_commands_is_the_rule_in_force(loop: Loop) -> None:
+    strict = CONFIG + "forge: {commands: admin}\n"
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": strict.encode()}))
+    approve(loop, "trust.brain")
+    loop.program("bot", "git", "-C", str(loop.server), "config", "gitops.writers", "mallory", at=loop.folder)
+    context = EventContext(loop.local().bot(loop.book, "local", Person("bot", email("bot")), lambda _: None))
+    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": CONFIG.encode()}))
+    assert context.config.forge.commands == "write"
+    assert (
+        missing_permission(context, Account("mallory", "mallory"), context.clusters)
+        == "this needs the permission admin"
+    )
+
+
+def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> None:
+    lax = CONFIG.replace("ledger:\n", "ledger:\n  store: directory\n")
+    said = text_of(loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": lax.encode()})))
+    assert "trust_change_pending" in said
+    assert loop.local().keeps_branch_ledgers()
+    assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text
