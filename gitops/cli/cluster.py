@@ -13,6 +13,7 @@ from gitops.cluster.workspace import Workspace
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
+    from gitops.bot.project import Project
     from gitops.model.outcome import ApplyOutcome, VerbOutcome
     from gitops.wiring.project import LocalProject
 
@@ -116,7 +117,16 @@ def project_of(options: argparse.Namespace) -> LocalProject | None:
         return None
 
     local = open_project(options)
-    return local if selected or local.keeps_branch_ledgers() else None
+    return local if selected or keeps_branch_ledgers(local.project) else None
+
+
+def keeps_branch_ledgers(project: Project) -> bool:
+    """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
+    config = project.config()
+    if config.ledger.store == "branch":
+        return True
+    positions = map(project.position, project.clusters(config))
+    return any(each.trust is not None and each.trust.ledger_store == "branch" for each in positions)
 
 
 def _has_gitops_yaml(folder: str) -> bool:

@@ -169,14 +169,6 @@ class LocalProject:
             return ProgramRemote(self.repository.git_dir, self.repository.git_dir)
         return self.remote
 
-    def keeps_branch_ledgers(self) -> bool:
-        """Whether ledgers are branches: `gitops.yaml` declares it, or the rules in force of a ledger that is one."""
-        config = self.project.config()
-        if config.ledger.store == "branch":
-            return True
-        positions = map(self.project.position, self.project.clusters(config))
-        return any(each.trust is not None and each.trust.ledger_store == "branch" for each in positions)
-
     def forge(self) -> LocalForge:
         """The forge of a bare repository; reading it needs no identity.
 

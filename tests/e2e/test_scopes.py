@@ -13,6 +13,7 @@ from gitops.audit.verb import audit
 from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
+from gitops.cli.cluster import keeps_branch_ledgers
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.forge.port import Account
 from gitops.git.commit_tree import CommitTree
@@ -319,5 +320,5 @@ def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> 
     lax = CONFIG.replace("ledger:\n", "ledger:\n  store: directory\n")
     said = text_of(loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": lax.encode()})))
     assert "trust_change_pending" in said
-    assert loop.local().keeps_branch_ledgers()
+    assert keeps_branch_ledgers(loop.local().project)
     assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text
