@@ -26,6 +26,9 @@ def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
     git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
     say(f"hooks installed in {git_dir}: {', '.join(names)}")
+    if options.folder is not None:
+        say("next, with the account of the host: git config --global receive.fsckObjects true")
+        say("and let the host link them into its repositories; with gitolite: gitolite setup --hooks-only")
     return OK
 
 

@@ -18,7 +18,8 @@ def test_hooks_of_all_repositories_are_installed_in_the_common_folder(loop: Loop
         (loop.server / "hooks" / name).unlink()
     common = hosts.folder / "gitolite" / ".gitolite" / "hooks" / "common"
     try:
-        loop.gitops("bot", "hook", "install", "--folder", str(common), at=loop.folder)
+        told = loop.gitops("bot", "hook", "install", "--folder", str(common), at=loop.folder).text
+        assert "git config --global receive.fsckObjects true" in told
         hosts.gitolite("setup", "--hooks-only")
         assert (loop.server / "hooks" / "pre-receive").is_symlink()
         head = loop.commit("alice", {"cluster/README.md": b"new"}, away=True)
