@@ -54,6 +54,7 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     if before.expires_after != after.expires_after:
         longer = after.expires_after > before.expires_after
         yield "an approval lasts", _duration(before.expires_after), _duration(after.expires_after), longer
+    yield from _gates(before, after)
     yield from _keys(before, after)
     old, new = (frozenset(map(fingerprint, root.revoked)) for root in (before, after))
     yield from (("revoked key", None, name, False) for name in sorted(new - old))
@@ -78,6 +79,17 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     ):
         if one != other:
             yield rule, one, other, True
+
+
+def _gates(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    """What needs an approval besides irreversible changes, and how much data one covers."""
+    for name in sorted(before.gates ^ after.gates):
+        removed = name in before.gates
+        yield "needs an approval, too", name if removed else None, None if removed else name, removed
+    old, new = before.data_growth, after.data_growth
+    if old != new:
+        said = [f"{each.percent} % or {each.rows} rows" for each in (old, new)]
+        yield "an approval covers growth of", said[0], said[1], new.percent > old.percent or new.rows > old.rows
 
 
 def _approvers(root: TrustRoot) -> frozenset[str]:

@@ -47,7 +47,7 @@ from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
 from gitops.wiring.repository import has_server_hook
-from gitops.wiring.requests import find_request, is_copy
+from gitops.wiring.requests import find_request
 from gitops.wiring.stores import admitted_root, graph_engine, graph_uri, open_store
 from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
 
@@ -318,7 +318,7 @@ class LocalProject:
         return ApprovalPublisher(self.repository, self.remote, person, key, approvals_prefix(cluster))
 
     def _remote(self, name: str | None, *, offline: bool) -> GitRemote:
-        if name is None and not is_copy(self.repository, self.setting):
+        if name is None and self.repository.work_tree is None:
             return SelfRemote(self.repository)
         name = name or "origin"
         if offline:

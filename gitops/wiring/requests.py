@@ -13,19 +13,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gitops.bot.project import Project
-from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.registry import FORGES
 from gitops.git.remote import SelfRemote
-from gitops.git.repository import Repository
 from gitops.wiring.forge import LOCAL, choose_forge, open_forge
-from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import Setting
 
 if TYPE_CHECKING:
@@ -69,19 +66,3 @@ def find_request(
         detail = f"the remote has no ref with the head of request {number}; to ask {kind}, set GITOPS_TOKEN"
         raise GitopsError(Code.REQUEST_NOT_FOUND, detail)
     return open_forge(choice, time.sleep, project.tools.clock)[0].request(number)
-
-
-def is_copy(repository: Repository, setting: Setting) -> bool:
-    """Whether the refs that count are those of the origin: in a work tree, and in a bare clone of a repository on a hosted forge.
-
-    A bare repository with our server hook is the server itself.
-    """
-    if repository.work_tree is not None:
-        return True
-    head = repository.resolve("HEAD")
-    if head is None or setting("remote.origin.url") is None or has_server_hook(repository.git_dir):
-        return False
-    content = repository.read(repository.commit(head).tree, CONFIG_FILE)
-    with suppress(GitopsError):
-        return content is not None and parse_bot_config(content).forge.kind in FORGES
-    return False

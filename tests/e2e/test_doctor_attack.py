@@ -186,6 +186,11 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         {"expired-key-backdated", "narrow-key", "foreign-key"},
         {"expired-key-backdated", "narrow-key"},
     ),
+    "no signature besides that of the commit": (
+        _patched(approvals, "own_signature_problem", lambda *_: ""),
+        {"drafted-approval", "edited-approval", "pushed-after-plan"},
+        {"drafted-approval"},
+    ),
     "no check of who may": (
         _patched(approvals, "_permission", _passes),
         {"self-approval", "break-glass-by-anybody", "bot-approves", "foreign-key"},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gitops.approving.approve import review
 from gitops.doctor.attack.copy import (
     Attack,
     AttackInconclusive,
@@ -20,7 +21,8 @@ from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, Person
 from gitops.git.signatures import sign
 from gitops.ledger.chain import approvals_prefix
-from gitops.model.approval import Via
+from gitops.model.address import graph_address
+from gitops.model.approval import STATEMENT_VERSION, Via
 
 _BACKDATED_TO = 1_550_000_000
 
@@ -199,6 +201,30 @@ def _replaced(copy: ClusterCopy) -> str:
     return copy.expect_no_effect()
 
 
+def _drafted(copy: ClusterCopy) -> str:
+    """An approver signs a commit that another person drafted, as by amending it with signing on; in both forms."""
+    copy.approve_except_first()
+    first, reasons = copy.rules.first_approver, []
+    approval, statement = copy.draft_approval(first)
+    for version in (1, STATEMENT_VERSION):
+        commit = copy.approval_commit(STRANGER, approval, replace(statement, version=version))
+        copy.put_approval(copy.write_commit(commit, copy.rules.key(first)))
+        reasons.append(copy.expect_no_effect())
+    return join_reasons(*reasons)
+
+
+def _pushed_after_the_plan(copy: ClusterCopy) -> str:
+    """The approver read a plan, and what is signed must be that plan."""
+    seen = review(copy.workspace(), graph_address("legacy")).about
+    if seen is None:
+        raise AttackInconclusive("the delete has no plan to approve")
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): b"version: 1\ngraphs: {}\n"}))
+    outcome = copy.sign_approval(copy.rules.first_approver, blind=True, plan_digest=seen.plan.digest)
+    if outcome.commit is not None:
+        raise AttackSucceeded("another plan was signed than the one that was named")
+    return join_reasons(*(d.code for d in outcome.diagnostics))
+
+
 def _moved(copy: ClusterCopy) -> str:
     """The branch of an approval must not be moved or deleted."""
     commit = copy.approve(copy.rules.first_approver)
@@ -239,6 +265,10 @@ APPROVAL_ATTACKS = (
     ),
     Attack("own-rules", "bring rules that permit the change", f"{_PAGE}: rules in force", _own_rules),
     Attack("edited-approval", "edit a signed approval", f"{_PAGE}: step 2", _edited),
+    Attack("drafted-approval", "have an approver sign a drafted approval", f"{_PAGE}: step 2", _drafted),
+    Attack(
+        "pushed-after-plan", "push after the plan was read", f"{_PAGE}: you sign what you saw", _pushed_after_the_plan
+    ),
     Attack("duplicate-headers", "a commit with two meanings", f"{_PAGE}: step 2", _two_headers),
     Attack("replaced-object", "refs/replace over an unsigned approval", f"{_PAGE}: step 2", _replaced),
     Attack("moved-approval", "move or delete the branch of an approval", "docs/hooks.md: pre-receive", _moved),

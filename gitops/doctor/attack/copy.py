@@ -34,9 +34,9 @@ from gitops.git.repository import Repository
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import graph_address
-from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement
+from gitops.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.model.change import Reason
-from gitops.model.outcome import ApplyOutcome
+from gitops.model.outcome import ApplyOutcome, ApproveOutcome
 from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import RandomIds
@@ -180,16 +180,20 @@ class ClusterCopy:
 
         `blind` skips the check of the authors, as a person could who writes the approval without this program.
         """
+        outcome = self.sign_approval(who, blind=blind)
+        if outcome.commit is None:
+            raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
+        return outcome.commit
+
+    def sign_approval(self, who: str, *, blind: bool = False, plan_digest: str | None = None) -> ApproveOutcome:
+        """The same, of a plan that the person has seen, and whatever comes of it."""
         workspace = self.workspace()
         if blind and workspace.governance is not None:
             workspace = replace(workspace, governance=replace(workspace.governance, authors=frozenset()))
         local, person = self.local(), Person(who.partition("@")[0], who)
         prefix = approvals_prefix(self.rule.name)
         publisher = ApprovalPublisher(local.repository, local.remote, person, self.rules.key(who), prefix)
-        outcome = sign_approval(workspace, graph_address("legacy"), publisher)
-        if outcome.commit is None:
-            raise AttackInconclusive(", ".join(d.code for d in outcome.diagnostics) or "the approval was not made")
-        return outcome.commit
+        return sign_approval(workspace, graph_address("legacy"), publisher, plan_digest=plan_digest)
 
     def approve_all(self) -> list[str]:
         """Approve the delete as each required approver. Returns the commits."""
@@ -216,7 +220,8 @@ class ClusterCopy:
         store, head = self.store(), statement.ledger_head
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
         tree = store.write_files(store.commit(head).tree, files)
-        sign = partial(store.sign, signing_key=self.rules.key(signer), namespace=APPROVAL_NAMESPACE)
+        own = partial(store.sign, signing_key=self.rules.key(signer), namespace=APPROVAL_NAMESPACE)
+        sign = own if statement.version == STATEMENT_VERSION else None
         message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return NewCommit(tree, (head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
 

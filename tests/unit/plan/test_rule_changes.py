@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from gitops.approvals.rule_changes import fingerprint, rule_changes
 from gitops.model.address import Address
-from gitops.model.trust import Signer, TrustRoot
+from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
 ADDRESS = Address("trust.brain")
 ADA, BEN, BOT = (base64.b64encode(name.encode()).decode() for name in ("ada", "ben", "bot"))
@@ -25,6 +26,7 @@ ROOT = TrustRoot(
     approvers=frozenset({"ada"}),
     ledger_signers=frozenset({"bot"}),
     required=2,
+    gates=frozenset({"lossy"}),
 )
 
 
@@ -77,6 +79,11 @@ CASES = {
     ),
     "the forge's verdict": ({"forge_verdict": True}, [("the forge has to approve, too", "no", "yes", False)]),
     "commands": ({"commands": "admin"}, [("permission for commands in comments", "write", "admin", False)]),
+    "a gate less": ({"gates": set[str]()}, [("needs an approval, too", "lossy", None, True)]),
+    "more growth": (
+        {"data_growth": DataGrowth(50, 1000)},
+        [("an approval covers growth of", "10 % or 1000 rows", "50 % or 1000 rows", True)],
+    ),
     "the repository": ({"repository": "other"}, [("repository", None, "other", True)]),
     "the store": ({"ledger_store": "directory"}, [("the ledger is kept in a", "branch", "directory", True)]),
     "the forge": ({"forge_kind": "gitlab"}, [("forge", None, "gitlab", True)]),
@@ -91,6 +98,12 @@ def test_each_difference_is_said_in_words(case: str) -> None:
         said(ROOT, replace(ROOT, **{k: frozenset(v) if isinstance(v, set) else v for k, v in fields.items()}))
         == expected
     )  # type: ignore[arg-type, attr-defined]
+
+
+def test_every_field_of_the_rules_has_words_of_its_own() -> None:
+    """A rule that comes later is not approved by the digest of what it says."""
+    covered = {name for fields, _ in CASES.values() for name in fields}
+    assert {field.name for field in dataclasses.fields(TrustRoot)} - covered == {"digest", "first_digest"}
 
 
 def test_a_difference_that_no_rule_knows_is_shown_by_its_digests() -> None:
@@ -119,6 +132,8 @@ roots = st.builds(
     via_forge=st.frozensets(st.sampled_from(["reversible", "irreversible"])),
     forge_verdict=st.booleans(),
     break_glass=st.frozensets(st.just("ada")),
+    gates=st.frozensets(st.just("lossy")),
+    data_growth=st.builds(DataGrowth, st.integers(0, 2), st.integers(0, 2)),
 )
 
 
