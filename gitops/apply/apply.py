@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from gitops.apply.entries import announced_debts, check_debts, make_entry, settle_debts
+from gitops.apply.entries import announced_debts, check_debts, make_entry, origins_of, settle_debts
 from gitops.apply.recover import recover
 from gitops.apply.recovery_rules import Sweep
 from gitops.apply.runner import run_graph
@@ -28,6 +28,7 @@ from gitops.model.address import Kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind
+from gitops.model.origin import Origin
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.model.trust import DataGrowth
@@ -206,6 +207,7 @@ def _announce(run: _Run) -> bool:
         return True
     current = run.session
     granted = [r for r in run.plan.approvals_required if r.satisfied and r.resource in run.intents]
+    changes = tuple(change for change in run.plan.changes if change.address in run.intents)
     entry = make_entry(
         current.workspace,
         run.view,
@@ -215,7 +217,8 @@ def _announce(run: _Run) -> bool:
         state_revision=current.state.revision,
         plan_digest=run.plan.digest,
         config_digest=run.plan.config_digest,
-        changes=tuple(change for change in run.plan.changes if change.address in run.intents),
+        changes=changes,
+        origins=_origins(run, changes),
         approvals=_uses(run, (approval for r in granted for approval in r.spent)),
     )
     try:
@@ -230,6 +233,13 @@ def _uses(run: _Run, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
     """Where these approvals come from; those of a ledger folder are unsigned and left out."""
     uses = run.accepted.uses
     return tuple(uses[a.approval_id] for a in approvals if a.approval_id in uses)
+
+
+def _origins(run: _Run, changes: Sequence[Change]) -> tuple[Origin, ...]:
+    """The origins that the entry of some changes records; a ledger folder has none."""
+    governance = run.session.workspace.governance
+    gated = {gate.resource for gate in run.plan.approvals_required}
+    return () if governance is None else origins_of(governance, changes, gated)
 
 
 def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
@@ -270,10 +280,11 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         if intent is not None and not open_ended:
             retire.append(intent.operation_id)
     changed = settled.state != current.state or settled.trust_applied
-    if governance is not None and settled.rules_wait:
-        # Only entries keep authors, also those of changes that are not in the state and wait for an approval.
+    origins = _origins(run, settled.changes)
+    if governance is not None and (settled.rules_wait or governance.carried):
+        # Only entries keep origins, also of changes that are not in the state: of those that wait, and that none wait any more.
         last = run.view.entry
-        changed |= last is None or last.source is None or not governance.authors <= frozenset(last.authors)
+        changed |= last is None or last.source is None or origins != last.origins
     # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
     swept = () if not run.swept.consumed else ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
@@ -291,6 +302,7 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         changes=settled.changes,
         approvals=_uses(run, settled.consumed),
         recovered=run.swept.retire,
+        origins=origins,
         trust_applied=settled.trust_applied,
         debts=run.debts,
     )

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,14 +15,25 @@ from gitops.approvals.decisions import debt_of, open_debts, with_settled
 from gitops.approvals.verify import change_digest
 from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import Governance, Workspace
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
+from gitops.model.address import Address
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
-from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, EntryKind, LedgerEntry, changeset_key
+from gitops.model.ledger import (
+    UNKNOWN_AUTHOR,
+    ApprovalUse,
+    Debt,
+    DebtSettlement,
+    EntryChange,
+    EntryKind,
+    LedgerEntry,
+    changeset_key,
+)
+from gitops.model.origin import How, Origin
 from gitops.model.plan import Plan
 from gitops.model.scope import ClusterScope
 
@@ -43,16 +54,21 @@ def make_entry(
     trust_applied: bool = False,
     debts: tuple[Debt, ...] = (),
     settled: tuple[DebtSettlement, ...] = (),
+    origins: tuple[Origin, ...] = (),
     scope: ClusterScope | None = None,
 ) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
 
     `at` is the time of the session. `trust_applied` says that new keys and rules take effect with this entry, `scope` where the
-    cluster is from then on.
+    cluster is from then on. `origins` are those of `changes`; an entry that does not list all changes carries on those of
+    earlier ones.
     """
     governance = workspace.governance
     if governance is None:
         return None
+    known = origins if kind is EntryKind.APPLY else tuple(dict.fromkeys((*governance.carried, *origins)))
+    named = {name for origin in known for name in origin.people}
+    unknown = {UNKNOWN_AUTHOR for origin in known if origin.how is How.UNKNOWN}
     in_force = view.trust.digest if view.trust is not None else governance.trust.digest
     return LedgerEntry(
         number=0,
@@ -71,10 +87,12 @@ def make_entry(
         trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
         changes=tuple(map(_listed, changes)),
         approvals=approvals,
-        authors=tuple(sorted(governance.authors)),
+        authors=tuple(sorted(named | unknown)),
         recovered=recovered,
         debts=debts,
         settled=settled,
+        forge=governance.forge or None,
+        origins=known,
         scope=scope or governance.recorded(view),
     )
 
@@ -92,6 +110,22 @@ def _listed(change: Change) -> EntryChange:
         tier=change.tier,
         digest=None if change.tier is None else change_digest(change),
     )
+
+
+def origins_of(governance: Governance, changes: Iterable[Change], gated: Container[Address]) -> tuple[Origin, ...]:
+    """The origins that an entry records: of changes that are gated, and of those that are not applied and may be gated later."""
+    resources: dict[Origin, list[Address]] = {}
+    for change in changes:
+        if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
+            for origin in governance.authors_of(change.address).origins:
+                resources.setdefault(replace(origin, resources=()), []).append(change.address)
+    return tuple(
+        replace(origin, resources=tuple(sorted(resources[origin]))) for origin in sorted(resources, key=_order)
+    )
+
+
+def _order(origin: Origin) -> tuple[str, ...]:
+    return origin.commit, origin.how, origin.by, *origin.people
 
 
 def settle_debts(current: Session) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gitops.apply.entries import check_debts, make_entry, settle_debts
+from gitops.apply.entries import check_debts, make_entry, origins_of, settle_debts
 from gitops.apply.recover import probe_graph
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
@@ -130,6 +130,7 @@ def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: C
         config_digest=plan.config_digest,
         changes=(change,),
         approvals=tuple(accepted.uses[a.approval_id] for a in consumed if a.approval_id in accepted.uses),
+        origins=() if workspace.governance is None else origins_of(workspace.governance, (change,), {change.address}),
         scope=scope.recorded,
     )
     try:

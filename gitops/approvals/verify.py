@@ -9,8 +9,9 @@
    release, in entries of the first release, need none.
 3. The key is trusted at this ledger position and belongs to the principal that the document names. An attestation is signed
    by a ledger signer instead, and the document names the principal that owns the account.
-4. The principal may approve, and is not, under any name or account, an author or pusher of the change. Attestations count only
-   for the kinds of change that the rules list. In an emergency it is sufficient to be listed for emergencies.
+4. The principal may approve, and all authors of the change are known (`gitops.approvals.origins`) and are other people, under any
+   name or account. On a hosted forge the rules name the account of the principal there. Attestations count only for the kinds of
+   change that the rules list. In an emergency it is sufficient to be listed for emergencies.
    Keys and rules themselves, and where a cluster is, are approved by signature alone.
 5. It is for this repository, cluster, environment, branch and folder.
 6. It is not revoked, not consumed, and not expired.
@@ -70,6 +71,9 @@ REFUSALS = frozenset(
 )
 """Why the approvals at hand do not open a gate, by the steps above and by the number of people."""
 
+HOSTED = frozenset({"github", "gitlab", "gitea"})
+"""The forges where people have accounts that are not names of the rules."""
+
 _APPROVAL_PATH = "__cluster/approvals/{}.json"
 _SHOWN_PATHS = 5
 # How far the clocks of an approver and of the bot may be apart.
@@ -101,7 +105,7 @@ class ApprovalNeed:
     `version` is that of the entry which uses the approval. `digest` is that of the change, where its steps are not at hand;
     `moved` says that an entry after the one that the approval names changed the resource. `at` is the time at that position;
     `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the
-    authors of the change.
+    authors of the change, `unknown` says why there may be further ones. `forge` is the kind of the forge in use.
     """
 
     target: ClusterTarget
@@ -116,6 +120,8 @@ class ApprovalNeed:
     version: int = ENTRY_VERSION
     digest: str | None = None
     moved: bool = False
+    unknown: tuple[str, ...] = ()
+    forge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +251,17 @@ def _permission(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_VIA_REFUSED, f"a review does not count for a change that is {tier}"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
-    if UNKNOWN_AUTHOR in case.need.authors:
-        return Code.APPROVAL_AUTHORS_UNKNOWN, f"the authors of the change are unknown, so {principal} may be one"
     own = names & {author.casefold() for author in case.need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
         return Code.APPROVAL_SELF, f"{principal} is an author of the change{alias}"
+    if case.need.unknown or UNKNOWN_AUTHOR in case.need.authors:
+        why = "; ".join(case.need.unknown) or "they were not recorded"
+        return Code.APPROVAL_AUTHORS_UNKNOWN, f"{principal} may be one of the authors, who are unknown: {why}"
+    forge = case.need.forge
+    if forge in HOSTED and not any(name.startswith(f"{forge}:") for name in names):
+        line = f"approvals.accounts: {{'{forge}:NUMBER': {principal}}}"
+        return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules name no account of {principal} on {forge}; add {line}"
     return None
 
 
@@ -345,19 +356,6 @@ def _difference(case: _Case) -> str | None:
         if approved != now:
             return f"{what} changed (approved {_short(approved)}, now {_short(now)})"
     return None
-
-
-def may_approve(trust: TrustRoot, authors: frozenset[str], at: datetime) -> tuple[str, ...]:
-    """The people whose approval would pass step 4 for a change by `authors` at time `at`, by their names in the rules."""
-    if UNKNOWN_AUTHOR in authors:
-        return ()
-    involved = trust.known_as(authors | trust.ledger_signers)
-    found = set()
-    for signer in trust.signers:
-        principal = trust.principal(signer.key, at=at)
-        if principal is not None and trust.may_approve(principal) and not trust.known_as({principal}) & involved:
-            found.add(principal)
-    return tuple(sorted(found))
 
 
 def one_per_person(verified: Sequence[ApprovalVerification]) -> tuple[ApprovalVerification, ...]:

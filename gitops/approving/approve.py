@@ -67,7 +67,8 @@ class GatedChange:
         return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
 
     def need(self) -> ApprovalNeed:
-        """What an approval of the change has to match now."""
+        """What an approval of the change has to match now. Where origins cannot be known, that is left to the bot."""
+        authors = self.governance.authors_of(self.change.address)
         return ApprovalNeed(
             target=self.governance.target,
             cluster_tree=self.governance.source.tree,
@@ -75,7 +76,9 @@ class GatedChange:
             policy_digest=self.trust.digest,
             change=self.change,
             at=self.at,
-            authors=self.governance.authors,
+            authors=authors.people,
+            unknown=authors.unknown if self.governance.knows_origins() else (),
+            forge=self.governance.forge,
         )
 
 

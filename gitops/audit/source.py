@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from gitops.approvals.authors import authors_of
+from gitops.audit.first_release import authors_of
+from gitops.audit.origins import check_origins
 from gitops.audit.walk import Walk
 from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry, trust_files
-from gitops.model.ledger import EntryKind, LedgerState, SourceRevision, changeset_key
+from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState, SourceRevision, changeset_key
 from gitops.model.resource import DesiredState
 from gitops.plan.planner import diff
 
@@ -60,12 +61,10 @@ def _check_trust(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> No
 
 
 def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
-    """No author of the commits is missing. Pushers and signers of requests are known to the bot alone, and not checked."""
+    """No author is missing. Pushers and signers that an entry of the first release names are not checked."""
     if walk.previous is None:
         return
     entry, before = found.entry, walk.previous.entry
-    if not walk.settled and not set(before.authors) <= set(entry.authors):
-        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of what was not applied before are missing")
     if before.source is None or walk.reader.resolve(before.source.commit) is None:
         return
     # What a cluster that moves to another branch leaves need not be part of it.
@@ -73,6 +72,11 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
         before.source.commit, source.commit
     ):
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
+    if entry.version >= ENTRY_VERSION:
+        check_origins(walk, found, source)
+        return
+    if not walk.settled and not set(before.authors) <= set(entry.authors):
+        raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "authors of what was not applied before are missing")
     files = tuple(walk.rules.files(source.commit))
     authors = authors_of(
         walk.reader, base=before.source.commit, head=source.commit, path=entry.target.path, files=files

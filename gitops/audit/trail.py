@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gitops.approvals.decisions import DecisionNeed, open_debts, verify_decision
+from gitops.approvals.origins import authors
 from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.rule_changes import rule_changes
 from gitops.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
@@ -26,9 +27,17 @@ from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
-from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
+from gitops.model.ledger import ENTRY_VERSION, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
 
-__all__ = ["LedgerPosition", "change_of", "read_trail", "settlement_problem", "state_of", "verify_used_approval"]
+__all__ = [
+    "LedgerPosition",
+    "change_of",
+    "entry_time",
+    "read_trail",
+    "settlement_problem",
+    "state_of",
+    "verify_used_approval",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +130,22 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
             Code.LEDGER_ENTRY_INVALID, f"it uses an approval for {use.resource}, which it does not change"
         )
     evidence = read_evidence(reader, "", use.commit, position.chain)
+    named = authors([each for each in entry.origins if not each.resources or use.resource in each.resources])
     need = ApprovalNeed(
         target=entry.target,
         cluster_tree="" if entry.source is None else entry.source.tree,
         config_digest=entry.config_digest or "",
         policy_digest=before.digest_in(entry.version),
         change=change_of(listed),
-        at=_time(entry),
+        at=entry_time(entry),
         consumed=frozenset(position.before.approval_records),
         revoked=recorded_revocations(position.before),
-        authors=frozenset(entry.authors),
+        authors=frozenset(entry.authors) if entry.version < ENTRY_VERSION else named.people,
         version=entry.version,
         digest=listed.digest,
         moved=evidence.statement is not None and position.moved_since(evidence.statement.ledger_head, listed.resource),
+        unknown=() if entry.version < ENTRY_VERSION else named.unknown,
+        forge=entry.forge or "",
     )
     verification = verify_approval(evidence, need, before)
     approval, statement = evidence.approval, evidence.statement
@@ -149,7 +161,7 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
     """Why a countersignature that an entry recorded does not settle `debt`, by the steps of a plan; empty if it does."""
     entry, before = position.found.entry, position.found.before
     evidence = read_decision_evidence(reader, "", settlement.commit, position.chain)
-    need = DecisionNeed(entry.target, _time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
+    need = DecisionNeed(entry.target, entry_time(entry), debt.approval_id, debt.commit, debt.principal, entry.version)
     verification = verify_decision(evidence, DecisionKind.COUNTERSIGN, need, before)
     decision = evidence.decision
     if not verification.accepted or decision is None:
@@ -159,7 +171,8 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
     return ""
 
 
-def _time(entry: LedgerEntry) -> datetime:
+def entry_time(entry: LedgerEntry) -> datetime:
+    """The time of an entry; one that cannot be read is before everything."""
     return parse_timestamp(entry.at) or datetime.min.replace(tzinfo=UTC)
 
 

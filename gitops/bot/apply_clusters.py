@@ -20,19 +20,21 @@ from functools import partial
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.decisions import open_debts
-from gitops.bot.authors import KnownPush, contributors, pushers_of_commits, with_pushers
+from gitops.approvals.origins import KnownOrigins
+from gitops.bot.authors import MOST_ASKED, requests_merged_by
 from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
-from gitops.bot.project import LedgerPosition
+from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
+from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, DeploymentState, ReviewDecision
+from gitops.forge.port import ChangeRequest, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
@@ -41,16 +43,13 @@ from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject
 
-_MOST_ASKED = 200
 _MOST_REPORTED = 50
-_MOST_NAMED = 5
 _MOST_ROUNDS = 10
-_NO_PUSH = KnownPush()
 _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 
 def apply_cluster(
-    context: EventContext, rule: ClusterRule, push: KnownPush = _NO_PUSH, notes: tuple[str, ...] = ()
+    context: EventContext, rule: ClusterRule, push: Push | None = None, notes: tuple[str, ...] = ()
 ) -> Iterator[LogLine]:
     """Apply the newest commit of a cluster's branch, and again if the branch moved during the run.
 
@@ -97,20 +96,19 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
 
 
 def _apply_commit(
-    context: EventContext, rule: ClusterRule, commit: str, push: KnownPush, notes: tuple[str, ...]
+    context: EventContext, rule: ClusterRule, commit: str, push: Push | None, notes: tuple[str, ...]
 ) -> Generator[LogLine, None, ClusterRule | None]:
     """Apply one commit of the branch and report it. Returns where the cluster is then, None if it was taken out."""
     subject = comment_subject(rule, 0, commit, commit)
     try:
-        # Read again: the authors depend on what is applied, and another run may have applied since the event was read.
+        # Read again: the origins depend on what is applied, and another run may have applied since the event was read.
         context.refresh(rule)
         position, store = context.position(rule), context.store
         applied = position.applied
         # Those of the branch that are not applied yet, newest first; before the first apply the newest alone.
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
-        merged = _merged_requests(context, rule, [c.id for c in commits[:_MOST_ASKED]])
-        waiting = _merged_requests(context, rule, [applied]) if applied and not position.converged else ()
-        authors, unaccounted = pushers_of_commits(context, rule, commits, merged, push, asked=_MOST_ASKED)
+        merged = requests_merged_by(context.forge, rule, [c.id for c in commits[:MOST_ASKED]])
+        waiting = requests_merged_by(context.forge, rule, [applied]) if applied and not position.converged else ()
         requests = tuple({r.number: r for r in (*waiting, *merged)}.values())
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
@@ -118,32 +116,34 @@ def _apply_commit(
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
             return rule
-        if applied:
-            brought = [with_pushers(context, rule, request) for request in merged]
-            authors |= contributors(context, rule, brought, commit)
+        # The forge is asked before the lock is taken.
+        known = context.known_origins(rule, head=commit, announced=push)
         if not applied:
-            started = import_cluster(context.workspace_at(rule, commit, authors, in_place=True))
+            started = import_cluster(context.workspace_at(rule, commit, known, in_place=True))
             if not started.ok:
                 yield from _report_refused(context, subject, "import", started.diagnostics)
                 return rule
             yield LogLine(f"import of {rule.name}: ledger started")
-        outcome, left, after = yield from _carry_out(context, rule, commit, position, authors)
+        outcome, left, after = yield from _carry_out(context, rule, commit, position, known)
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return rule
-    found = tuple(_found(requests, reported, unaccounted))
-    yield from _report_applied(context, subject, outcome, reported, position.debts, left=left, notes=notes, found=found)
+    more = len(requests) - len(reported)
+    found = [f"{more} more change requests were merged at once, and get no report"] if more else []
+    yield from _report_applied(
+        context, subject, outcome, reported, position.debts, left=left, notes=notes, found=tuple(found)
+    )
     return after
 
 
 def _carry_out(
-    context: EventContext, rule: ClusterRule, commit: str, position: LedgerPosition, authors: frozenset[str]
+    context: EventContext, rule: ClusterRule, commit: str, position: LedgerPosition, known: KnownOrigins
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
     """Apply a commit, after a change of where the cluster is.
 
     Returns the outcome, the plan of what still waits for an approval, and where the cluster is then.
     """
-    declared = partial(context.workspace_at, rule, commit, authors)
+    declared = partial(context.workspace_at, rule, commit, known)
     moved = move_cluster(context.project, rule, position, context.config, declared)
     if moved.outcome is not None:
         for detail in moved.outcome.changes[0].details:
@@ -152,32 +152,25 @@ def _carry_out(
         if moved.refused or moved.rule is None:
             return moved.outcome, None, moved.rule
         rule, commit = moved.rule, context.project.head_of(moved.rule.ref) or commit
-    outcome = apply(context.workspace_at(rule, commit, authors, in_place=True))
+    outcome = apply(context.workspace_at(rule, commit, known, in_place=True))
     waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
     # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
-    left = plan(context.workspace_at(rule, commit, authors)) if waits else None
-    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics)), left, rule
+    workspace = context.workspace_at(rule, commit, known)
+    left = plan(workspace) if waits else None
+    unknown = () if left is None else _unknown_authors(workspace, outcome)
+    return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics, *unknown)), left, rule
 
 
-def _found(
-    requests: Sequence[ChangeRequest], reported: Sequence[ChangeRequest], unaccounted: Sequence[Commit]
-) -> Iterator[str]:
-    """Lines for people about the requests and commits of an apply."""
-    if len(requests) > len(reported):
-        yield f"{len(requests) - len(reported)} more change requests were merged at once, and get no report"
-    if unaccounted:
-        names = ", ".join(c.id[:12] for c in unaccounted[:_MOST_NAMED])
-        more = f" and {len(unaccounted) - _MOST_NAMED} more" if len(unaccounted) > _MOST_NAMED else ""
-        why = f"the authors of {names}{more} are unknown, because no known push or change request accounts for them"
-        yield f"approval_authors_unknown: {why}; nothing that needs an approval is applied"
-
-
-def _merged_requests(context: EventContext, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-    """The requests onto the cluster's branch that commits merged.
-
-    All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
-    """
-    return tuple(r for r in context.forge.merged_by(commits) if r.target == rule.ref)
+def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics:
+    """Warnings about changes that wait and whose authors are unknown, before a person approves them in vain."""
+    found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
+    for change in outcome.changes:
+        waits = change.reason is Reason.APPROVAL_REQUIRED and workspace.governance is not None
+        why = workspace.governance.authors_of(change.address).unknown if waits and workspace.governance else ()
+        if why and (Code.APPROVAL_AUTHORS_UNKNOWN, change.address) not in known:
+            code, severity = Code.APPROVAL_AUTHORS_UNKNOWN, Severity.WARNING
+            found.add(code, change.address, "; ".join(why), severity=severity)
+    return found
 
 
 def _missing_verdict(
@@ -187,7 +180,7 @@ def _missing_verdict(
     if not position.needs_forge_verdict or not commit_changes(context.project, rule, commit):
         return ()
     # A request onto another branch was reviewed under the rules of that branch.
-    requests = _merged_requests(context, rule, [commit.id])
+    requests = requests_merged_by(context.forge, rule, [commit.id])
     if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in requests):
         return ()
     origin = ", ".join(f"request {r.number}" for r in requests) or "no request"

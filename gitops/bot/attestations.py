@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.attest import approving_reviews, attest, revoke_lapsed
 from gitops.approving.decide import DecisionContext
-from gitops.bot.authors import with_pushers
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine
@@ -59,8 +58,7 @@ def attest_command(
     if gate.satisfied:
         yield LogLine(f"approve of {rule.name}: {command.address} is approved already")
         return
-    # The forge is asked who pushed to the request only here, where it matters.
-    workspace = context.workspace_of(rule, with_pushers(context, rule, request))
+    workspace = context.workspace_of(rule, request)
     grant = _grant(context, request, event.author, GrantSource.COMMENT, event.comment, request.head, event.at)
     yield from _attest(context, rule, workspace, command.address, grant, command.digest)
 
@@ -91,7 +89,7 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
     gates = [g.resource for g in _plan(context.workspace_of(rule, request)).approvals_required if not g.satisfied]
     if not gates:
         return
-    workspace = context.workspace_of(rule, with_pushers(context, rule, request))
+    workspace = context.workspace_of(rule, request)
     for review in approving_reviews(reviews, lambda commit: _has_same_folder(context, rule, commit, request.head)):
         # In a public repository everybody may review, also people who have left.
         missing = missing_permission(context, review.account, (rule,))
@@ -170,4 +168,4 @@ def _has_same_folder(context: EventContext, rule: ClusterRule, commit: str, head
 
 def _account_name(context: EventContext, account: Account) -> str:
     """An account as `gitops.yaml` names it, such as `github:583231`."""
-    return f"{context.bot.forge_kind}:{account.id}"
+    return f"{context.project.tools.forge_kind}:{account.id}"

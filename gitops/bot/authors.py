@@ -1,47 +1,42 @@
-"""The authors of commits. Authors do not approve their own changes, so a run must know the authors of each commit.
+"""What is known, besides git, about the origins of commits: what a forge lists and announces, and what a server recorded.
 
-The author field of a commit is not enough: everybody with push rights writes there what they like. A commit of a target branch
-is accounted for in one of three cases. Otherwise its author is unknown, and no approval counts.
+The rules are those of `gitops.approvals.origins`; this module collects what they ask for.
 
-1. The event of its push names the account that pushed.
-2. Merging a change request gives its tree, to the byte. Then the authors are those of the request.
-3. The forge lists the pushes of the branch, and the list is complete. The list is followed from a head back, newest push first:
-   each push must end where the one after it began. It is complete if it reaches a commit that is applied, or the creation of
-   the branch. A gap, an early end, a limit of the adapter or a push without an account leaves an unknown author.
-
-A forge without a list of pushes is not asked: there the opener of a request is known, and what the events of pushes say.
+1. A commit of the target that merging a request gives, to the byte, stands for the commits of the request.
+2. A commit of a request was brought by the oldest push to its branch that has it. The list of pushes is followed from the head
+   back: each push must end where the one after it began. A gap, an early end, a limit of the adapter or a fork that no longer
+   exists leaves the commits unknown. The opener is one of the people of each.
+3. Any other commit of the target was brought by a push to it: one that the forge lists, or, where it lists none, the one of the
+   event. A merge whose request the forge does not name yet is pending: it is never the work of the account that merged.
+4. On a bare repository the hook recorded who pushed each commit first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gitops.approvals.authors import authors_of, signers_of
-from gitops.bot.changes import changes_cluster, commit_changes, merging_gives, push_adds_more
-from gitops.bot.context import EventContext
-from gitops.config.gitops_yaml import ClusterRule, trust_root
+from gitops.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
+from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
+from gitops.approvals.verify import HOSTED
+from gitops.bot.changes import commit_changes, merging_gives
+from gitops.bot.position import LedgerPosition
+from gitops.bot.project import Project
+from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.events import PushEvent
-from gitops.forge.port import ChangeRequest, Push
-from gitops.git.port import ZERO, Commit, GitReader, RefUpdate
-from gitops.ledger.trust import trust_at
-from gitops.model.ledger import UNKNOWN_AUTHOR
-from gitops.model.outcome import PlanOutcome
+from gitops.forge.port import ChangeRequest, Forge, Push
+from gitops.git.port import ZERO, Commit, GitReader
+from gitops.model.origin import How
+from gitops.model.trust import TrustRoot
+
+MOST_ASKED = 200
+"""About how many commits of a branch the forge is asked which requests they merged."""
 
 # Commits of one request that was rebased; the origin of more is not looked for.
 _MOST_REBASED = 50
 _NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPush:
-    """What an event says about a push: the commits that it added to the branch, and their authors besides those in git."""
-
-    commits: frozenset[str] = frozenset()
-    people: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +49,6 @@ class PushHistory:
     pushes: tuple[Push, ...] = ()
     complete: bool = False
     pending: bool = False
-
-    @property
-    def people(self) -> tuple[str, ...]:
-        """The accounts that pushed, oldest first, each once; with the unknown author if one may be missing."""
-        names = [push.pusher or UNKNOWN_AUTHOR for push in reversed(self.pushes)]
-        return tuple(dict.fromkeys([*names, *(() if self.complete else (UNKNOWN_AUTHOR,))]))
 
 
 def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: str) -> PushHistory:
@@ -80,138 +69,224 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
     return PushHistory(tuple(found), complete=at == ZERO, pending=listed and at is None)
 
 
-def opens_a_gate(outcome: PlanOutcome) -> bool:
-    """Whether an approval opens a gate of a plan: only then it matters to the plan who pushed."""
-    return outcome.plan is not None and any(gate.satisfied for gate in outcome.plan.approvals_required)
+@dataclass(slots=True)
+class OriginSources:
+    """What the origins of one plan are collected from.
 
-
-def with_pushers(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> ChangeRequest:
-    """A request with all accounts that pushed to its branch as pushers; unchanged if it does not change the cluster.
-
-    Raises RemoteError if the forge does not answer.
+    `head` is the head of the target branch, `line` its commits that are not applied, along first parents, newest first. `merged`
+    are the requests that these merged, as far as the forge was asked, `opened` those that the plan is about. `announced` is the
+    push to the target that an event is about.
     """
-    project, applied = context.project, context.position(rule).applied
-    if not context.forge.features.pushes or applied is None:
-        return request
-    project.fetch_heads([request])
-    # A request whose head is missing may change anything.
-    if project.has_head(request):
-        project.fetch_commits(applied)
-        if not changes_cluster(project, rule, applied, request.head):
-            return request
-    history = PushHistory()
-    # The forge does not list the pushes to a fork that was deleted.
-    if request.project or not request.fork:
-        history = _push_history(context, request.source, request.project, request.head, applied)
-    return replace(request, pushers=tuple(dict.fromkeys((*request.pushers, *history.people))))
 
+    project: Project
+    forge: Forge
+    rule: ClusterRule
+    position: LedgerPosition
+    trust: TrustRoot
+    applied: str
+    head: str
+    line: Sequence[Commit]
+    merged: Sequence[ChangeRequest] = ()
+    opened: Sequence[ChangeRequest] = ()
+    announced: Push | None = None
+    pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
 
-def pushers_of_commits(
-    context: EventContext,
-    rule: ClusterRule,
-    commits: Sequence[Commit],
-    requests: Sequence[ChangeRequest],
-    push: KnownPush,
-    *,
-    asked: int,
-) -> tuple[frozenset[str], tuple[Commit, ...]]:
-    """The people who are known to have pushed commits, and those that changed the cluster and are not accounted for.
+    @property
+    def _store(self) -> GitReader:
+        return self.project.tools.store
 
-    `commits` are those of the branch that are not applied, newest first. `requests` were merged into it, as far as the forge
-    was asked: about the newest `asked` commits. With a commit that is not accounted for, the unknown author is one of the
-    people. Raises RemoteError if the forge does not answer, because who may not approve depends on that, and `pushers_pending`
-    for a push so new that the forge does not list it yet.
-    """
-    position, store = context.position(rule), context.store
-    # The hook of a bare repository applies each push with its own event, and has no list of earlier pushes.
-    if context.bot.forge_kind == "local" or position.applied is None:
-        return push.people, ()
-    left = [c for c in commits if c.id not in push.commits and commit_changes(context.project, rule, c)]
-    if left:
-        context.project.fetch_heads(requests)
-        merged = {commit for request in requests for commit in _commits_of(context, commits, request)}
-        left = [c for c in left if c.id not in merged]
-    # For commits that the forge was not asked about, the pusher is only the account that merged.
-    listed = {c.id for c in commits[:asked]}.intersection(c.id for c in left)
-    history = PushHistory()
-    if listed and context.forge.features.pushes:
-        history = _push_history(context, rule.ref, "", commits[0].id, position.applied)
+    def collect(self) -> KnownOrigins:
+        """Everything that is known. Raises RemoteError if the forge does not answer, `pushers_pending` while it does not know."""
+        self.project.fetch_heads([*self.merged, *self.opened])
+        # Rule 1.
+        stands_for: dict[str, str] = {}
+        before = {request.number: self.head for request in self.opened}
+        for request in self.merged:
+            span = merge_commits(self.project, self.line, request)
+            stands_for.update({commit.id: request.head for commit in span})
+            first = span[-1] if span else next((c for c in self.line if c.id == request.merged_as), None)
+            parent = first.parents[0] if first is not None and first.parents and first.id != request.head else None
+            before[request.number] = parent or self.applied
+        if self.project.tools.forge_kind not in HOSTED:
+            # Rule 4 replaces the other two.
+            return KnownOrigins(
+                recorded_pushes(self._store, self.project.head_of(PUSHES), self.trust), stands_for, NOT_RECORDED
+            )
+        for request in sorted((*self.merged, *self.opened), key=lambda request: request.number):
+            if self.project.has_head(request):
+                self._add_request(request, before[request.number])
+        self._add_target(frozenset(stands_for))
+        return KnownOrigins(
+            lambda commit: self.pushed.get(commit, ()), stands_for, f"{self.forge_name} lists no push of it"
+        )
+
+    def _add_request(self, request: ChangeRequest, before: str) -> None:
+        """Rule 2: the commits of a request, since it left the commit `before` of its target."""
+        fork = self._store.merge_base(before, request.head)
+        own = {c.id for c in self._store.commits_between(fork, request.head, most=MOST_COMMITS)}
+        history, problem = PushHistory(), f"{self.forge_name} does not list who pushed to request {request.number}"
+        # The forge does not list the pushes to a fork that was deleted.
+        if self.forge.features.pushes and (request.project or not request.fork):
+            history = self._history(request.source, request.project, request.head)
+            problem = f"the list of pushes to request {request.number} is not complete"
+        ids = () if request.author is None else (request.author.id,)
+        opener = names_of_accounts(self.trust, request.pushers, ids)
+        found = self._brought(history, fork) if history.complete else {}
+        for commit in own:
+            push = found.get(commit) or Pushed(How.FORGE, "", None, problem=problem)
+            self.pushed.setdefault(commit, (replace(push, people=push.people | opener),))
+
+    def _add_target(self, stands_for: frozenset[str]) -> None:
+        """Rule 3."""
+        left = {c.id for c in self._store.commits_between(self.applied, self.head, most=MOST_COMMITS)}
+        left -= self.pushed.keys() | stands_for
+        if not self.forge.features.pushes:
+            if self.announced is not None:
+                found = self._brought(PushHistory((self.announced,)), self.applied)
+                if self.announced.old == ZERO:
+                    # It may hold what others pushed before the branch was deleted.
+                    why = "the branch was deleted and pushed again"
+                    found = {commit: replace(push, person=None, problem=why) for commit, push in found.items()}
+                self._take(found, left)
+            return
+        asked = {commit.id for commit in self.line[:MOST_ASKED]}
+        if not any(c.id in left and commit_changes(self.project, self.rule, c) for c in self.line):
+            return
+        history = self._history(self.rule.ref, "", self.head)
         if history.pending:
-            detail = f"the forge does not list the push of {commits[0].id[:12]} to {rule.branch} yet"
-            raise RemoteError(Code.PUSHERS_PENDING, detail, path=rule.name, retryable=True)
-    people: set[str] = set()
-    accounted: set[str] = set()
-    for each in history.pushes if history.complete else ():
-        added = frozenset[str]()
-        if each.pusher and ZERO not in (each.old, each.new):
+            detail = f"the forge does not list the push of {self.head[:12]} to {self.rule.branch} yet"
+            raise RemoteError(Code.PUSHERS_PENDING, detail, path=self.rule.name, retryable=True)
+        # For commits that the forge was not asked about, the pusher is only the account that merged.
+        beyond = {c.id for c in self.line} - asked
+        if history.complete:
+            self._take(self._brought(history, self.applied), left - beyond)
+
+    def _take(self, found: dict[str, Pushed], left: set[str]) -> None:
+        self.pushed.update({commit: (push,) for commit, push in found.items() if commit in left})
+
+    def _brought(self, history: PushHistory, fork: str | None) -> dict[str, Pushed]:
+        """By commit, the oldest push of a history that brought it; a branch that was created there began at `fork`."""
+        found: dict[str, Pushed] = {}
+        for move in reversed(history.pushes):
+            if move.new == ZERO:
+                continue
+            commits: tuple[Commit, ...] = ()
+            # What was forced away may be gone; what is left of it is in no other push, and stays unknown.
             with suppress(GitopsError):
-                context.project.fetch_commits(each.old, each.new)
-                between = store.commits_between(each.old, each.new, first_parent=True)
-                added = frozenset(listed).intersection(commit.id for commit in between)
-        if added:
-            people.add(each.pusher)
-        accounted |= added
-    unaccounted = tuple(c for c in left if c.id not in accounted)
-    unknown = {UNKNOWN_AUTHOR} if unaccounted else frozenset[str]()
-    return push.people | position.names_of(people) | unknown, unaccounted
+                self.project.fetch_commits(*({move.old, move.new} - {ZERO}))
+                old = fork if move.old == ZERO else move.old
+                commits = self._store.commits_between(old, move.new, most=MOST_COMMITS)
+            ids = [commit.id for commit in commits if commit.id not in found]
+            found.update(dict.fromkeys(ids, self._by(move.pusher)))
+        return found
+
+    def _by(self, account: str) -> Pushed:
+        """A push by an account of the forge."""
+        if not account:
+            return Pushed(How.FORGE, "", None, problem=f"{self.forge_name} does not say who pushed it")
+        person, people = person_of_account(self.trust, account), names_of_accounts(self.trust, [account])
+        return Pushed(How.FORGE, account, person, people, "" if person else unlisted(account))
+
+    def _history(self, branch: str, project: str, head: str) -> PushHistory:
+        """The pushes of a branch, in the repository or in a fork (`project`); empty if the forge does not show them."""
+        try:
+            return follow_pushes(self.forge.pushes(branch, project), head, self._store, self.applied)
+        except RemoteError as error:
+            if error.code not in _NOT_READABLE:
+                raise
+            return PushHistory()
+
+    @property
+    def forge_name(self) -> str:
+        """The forge, for messages."""
+        return self.project.tools.forge_kind or "the forge"
 
 
-def _commits_of(context: EventContext, commits: Sequence[Commit], request: ChangeRequest) -> tuple[str, ...]:
-    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase."""
+def known_origins(
+    project: Project,
+    forge: Forge,
+    rule: ClusterRule,
+    position: LedgerPosition,
+    *,
+    head: str | None = None,
+    opened: Sequence[ChangeRequest] = (),
+    queued: Sequence[ChangeRequest] = (),
+    announced: Push | None = None,
+) -> KnownOrigins:
+    """What is known of the commits of a plan: of the target at `head`, and of requests that are not merged.
+
+    `queued` are requests that are merged in a group of a merge queue, whose head is `head`.
+
+    Raises RemoteError if the forge does not answer, because who may not approve depends on that.
+    """
+    head = head or project.head_of(rule.ref)
+    if position.applied is None or position.trust is None or head is None:
+        return KnownOrigins()
+    line = project.tools.store.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
+    merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
+    sources = OriginSources(
+        project=project,
+        forge=forge,
+        rule=rule,
+        position=position,
+        trust=position.trust,
+        applied=position.applied,
+        head=head,
+        line=line,
+        merged=(*merged, *queued),
+        opened=opened,
+        announced=announced,
+    )
+    return sources.collect()
+
+
+def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
+    """The requests onto the cluster's branch that commits merged.
+
+    All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
+    """
+    return tuple(request for request in forge.merged_by(commits) if request.target == rule.ref)
+
+
+def unlisted(account: str) -> str:
+    """Why the push of an account is not that of a person, and the line that says who it is."""
+    return (
+        f"the rules name no person for {account}, who pushed it: list the account in approvals.accounts of gitops.yaml"
+    )
+
+
+def merge_commits(project: Project, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
+    """The commits that merging a request put on the branch: one for a merge or a squash, several for a rebase.
+
+    A request of a merge queue is not merged yet: any commit of the group may be what merging it gives.
+    """
     ends = {request.merged_as, request.head}
-    for last, commit in enumerate(commits):
-        if commit.id in ends:
-            span = commits[last : last + _MOST_REBASED]
-            for count, first in enumerate(span, start=1):
-                if first.parents and merging_gives(context.project, first.parents[0], request, commit.id):
-                    return tuple(c.id for c in span[:count])
+    for last, commit in enumerate(line):
+        candidate = request.merged_as is None or commit.id in ends
+        if candidate and commit.parents and not project.tools.store.is_ancestor(commit.id, request.head):
+            # The last of several that were rebased also looks like a squash.
+            rebased = _rebased(project, line[last : last + _MOST_REBASED], request)
+            if rebased:
+                return rebased
+            if merging_gives(project, commit.parents[0], request, commit.id):
+                return (commit,)
     return ()
 
 
-def _push_history(context: EventContext, branch: str, project: str, head: str, applied: str) -> PushHistory:
-    """The pushes of a branch, in the repository or in a fork (`project`); empty if the forge does not show them."""
+def _rebased(project: Project, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
+    """The newest commits of the branch if each is what applying the next commit of a request gives; else nothing."""
+    store = project.tools.store
     try:
-        return follow_pushes(context.forge.pushes(branch, project), head, context.store, applied)
-    except RemoteError as error:
-        if error.code not in _NOT_READABLE:
-            raise
-        return PushHistory()
-
-
-def known_push(context: EventContext, rule: ClusterRule, event: PushEvent) -> KnownPush:
-    """What the event of a push says: its commits, and the pusher if the push does more to a cluster than merge a request."""
-    if event.pusher is None:
-        return KnownPush()
-    project = context.project
-    requests: tuple[ChangeRequest, ...] = context.forge.merged_by([event.new])
-    commits = frozenset({event.new})
-    with suppress(GitopsError):
-        project.fetch_commits(event.new)
-        project.fetch_heads(requests)
-        if event.old != ZERO:
-            between = context.store.commits_between(event.old, event.new, first_parent=True)
-            commits = frozenset(commit.id for commit in between)
-        if not push_adds_more(project, rule, RefUpdate(event.ref, event.old, event.new), requests):
-            return KnownPush(commits)
-    return KnownPush(commits, context.position(rule).names_of([event.pusher]))
-
-
-def contributors(
-    context: EventContext, rule: ClusterRule, requests: Sequence[ChangeRequest], commit: str
-) -> frozenset[str]:
-    """The authors of requests that were merged between the applied commit and `commit`.
-
-    The commits of the branch do not name them all: a squash keeps one author, and no commit names who pushed.
-    """
-    position, store = context.position(rule), context.store
-    files = trust_at(store, store.commit(commit).tree)
-    context.project.fetch_heads(requests)
-    found: set[str] = set()
-    for request in requests:
-        found |= position.people_of(request)
-        if position.applied is not None and context.project.has_head(request):
-            fork = store.merge_base(position.applied, request.head)
-            head, paths = request.head, tuple(files)
-            found |= authors_of(store, base=fork, head=head, path=rule.path, files=paths)
-            found |= signers_of(store, trust_root(files), base=fork, head=head, path=rule.path, files=paths)
-    return frozenset(found)
+        fork = store.merge_base(line[-1].id, request.head)
+        own = store.commits_between(fork, request.head, most=len(line) + 1)
+        copies = line[: len(own)]
+        if any(len(commit.parents) != 1 for commit in (*own, *copies)) or len(copies) != len(own):
+            return ()
+        if not {commit.id for commit in own}.isdisjoint(commit.id for commit in copies):
+            return ()
+        same = all(
+            store.replay(commit.id, copy.parents[0]).tree == copy.tree for commit, copy in zip(own, copies, strict=True)
+        )
+    except GitopsError:
+        return ()
+    return tuple(copies) if same else ()

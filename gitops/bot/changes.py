@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gitops.bot.project import Project
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
@@ -37,20 +35,6 @@ def trees_differ(project: Project, rule: ClusterRule, ours: str, theirs: str) ->
         return trust_at(store, ours) != trust_at(store, theirs)
     except GitopsError:
         return True
-
-
-def push_adds_more(project: Project, rule: ClusterRule, update: RefUpdate, requests: Sequence[ChangeRequest]) -> bool:
-    """Whether a push changes a cluster in another manner than merging one of `requests` does.
-
-    Then the account that pushed is an author, too.
-    """
-    if update.old == ZERO:
-        # A branch that was deleted and is pushed again holds whatever its pusher wants.
-        return True
-    if any(merging_gives(project, update.old, r, update.new) for r in requests):
-        return False
-    store = project.tools.store
-    return trees_differ(project, rule, store.commit(update.new).tree, store.commit(update.old).tree)
 
 
 def is_merged_by(project: Project, request: ChangeRequest, update: RefUpdate) -> bool:

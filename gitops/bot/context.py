@@ -7,16 +7,19 @@ the head of a request before its plan is posted, are not here: see `Project`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gitops.approvals.origins import KnownOrigins
 from gitops.approving.approve import ApprovalPublisher
-from gitops.bot.project import LedgerPosition, Project
+from gitops.bot.authors import known_origins
+from gitops.bot.position import LedgerPosition
+from gitops.bot.project import Project
 from gitops.bot.scopes import declared_rule, rule_at_place
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
-from gitops.forge.port import ChangeRequest, Forge, RequestState
+from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.plan import Plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
@@ -40,8 +43,7 @@ class Bot:
 
     `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
     keeps nothing. `approval_publisher` returns the means to sign an attestation for a cluster by its name; None without a key.
-    `forge_kind` is the kind of the forge as accounts in `gitops.yaml` name it, `run_url` the address of the job's page, if it
-    has one. `on_report` gets every report, whether or not a comment can be written.
+    `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even without a comment.
     """
 
     project: Project
@@ -49,7 +51,6 @@ class Bot:
     actor: str
     person: Person | None = None
     approval_publisher: Callable[[str], ApprovalPublisher] | None = None
-    forge_kind: str = "local"
     run_url: str = ""
     on_report: Callable[[ClusterReport], object] = lambda _: None
 
@@ -143,9 +144,9 @@ class EventContext:
             self._positions.pop(rule.name, None)
 
     def workspace_at(
-        self, rule: ClusterRule, commit: str, authors: Iterable[str] = (), *, in_place: bool = False
+        self, rule: ClusterRule, commit: str, known: KnownOrigins | None = None, *, in_place: bool = False
     ) -> Workspace:
-        """A cluster at a commit of its target branch; `authors` are known by other means than its commits.
+        """A cluster at a commit of its target branch; what is `known` of its commits is asked for if it is not given.
 
         With `in_place` it is where its ledger records it, else where the commit declares it. Raises GitopsError like
         `Project.workspace`.
@@ -155,8 +156,7 @@ class EventContext:
             rule,
             commit,
             position,
-            base=position.applied,
-            authors=authors,
+            known=lambda: self.known_origins(rule, head=commit) if known is None else known,
             in_place=in_place,
             config=self.config,
             actor=self.bot.actor,
@@ -165,7 +165,33 @@ class EventContext:
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
         """A cluster as a change request would merge now. Raises GitopsError like `Project.workspace_of_request`."""
         return self.project.workspace_of_request(
-            rule, request, self.position(rule), config=self.config, actor=self.bot.actor
+            rule,
+            request,
+            self.position(rule),
+            known=lambda: self.known_origins(rule, opened=(request,)),
+            config=self.config,
+            actor=self.bot.actor,
+        )
+
+    def known_origins(
+        self,
+        rule: ClusterRule,
+        *,
+        head: str | None = None,
+        opened: Sequence[ChangeRequest] = (),
+        queued: Sequence[ChangeRequest] = (),
+        announced: Push | None = None,
+    ) -> KnownOrigins:
+        """What is known of the commits of a plan. Raises RemoteError like `gitops.bot.authors.known_origins`."""
+        return known_origins(
+            self.project,
+            self.forge,
+            rule,
+            self.position(rule),
+            head=head,
+            opened=opened,
+            queued=queued,
+            announced=announced,
         )
 
 

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, retry_waiting
 from gitops.bot.attestations import attest_reviews, reviews_count
-from gitops.bot.authors import known_push
 from gitops.bot.comment_commands import carry_out_comment
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.drift import report_drift
@@ -40,7 +39,7 @@ from gitops.forge.events import (
     ReviewEvent,
     TimerEvent,
 )
-from gitops.forge.port import ChangeRequest
+from gitops.forge.port import ChangeRequest, Push
 from gitops.git.port import ZERO
 from gitops.ledger.chain import SIGNED
 
@@ -92,7 +91,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
         case "apply", PushEvent(ref=ref, new=new) as push:
             rules = context.rules_for(ref) if new != ZERO else ()
             for rule in rules:
-                yield from apply_cluster(context, rule, known_push(context, rule, push))
+                announced = None if push.pusher is None else Push(push.old, push.new, push.pusher)
+                yield from apply_cluster(context, rule, announced)
             for rule in rules:
                 yield from plan_open_requests(context, rule)
             if not rules:

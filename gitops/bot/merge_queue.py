@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.authors import opens_a_gate, with_pushers
 from gitops.bot.changes import changes_cluster, merging_gives, trees_differ
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan
@@ -60,8 +59,6 @@ def _verify(
     subject = comment_subject(rule, 0, event.head, event.base)
     try:
         outcome = _plan_group(context, rule, event, requests)
-        if opens_a_gate(outcome):
-            outcome = _plan_group(context, rule, event, tuple(with_pushers(context, rule, r) for r in requests))
         differences = tuple(_differences(context, rule, outcome, requests))
         outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *differences))
         needs_verdict = context.position(rule).needs_forge_verdict
@@ -81,14 +78,11 @@ def _plan_group(
 ) -> PlanOutcome:
     """The plan of the group's head; its authors include those of all its requests."""
     position = context.position(rule)
-    people = frozenset(name for request in requests for name in position.people_of(request))
     workspace = context.project.workspace(
         rule,
         event.head,
         position,
-        base=position.applied or event.base,
-        authors=people,
-        count_signers=True,
+        known=lambda: context.known_origins(rule, head=event.head, queued=requests),
         config=context.config,
         actor=context.bot.actor,
     )

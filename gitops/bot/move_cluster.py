@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gitops.apply.scope import apply_scope
-from gitops.bot.project import LedgerPosition, Project
+from gitops.bot.position import LedgerPosition
+from gitops.bot.project import Project
 from gitops.bot.results import diagnostics_of
 from gitops.bot.scopes import rule_at
 from gitops.cluster.workspace import Workspace

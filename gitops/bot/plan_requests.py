@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from gitops.bot.authors import opens_a_gate, with_pushers
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan, plan_record
@@ -127,11 +126,6 @@ def _plan_cluster(
     try:
         position = context.position(rule)
         outcome = plan(context.workspace_of(rule, request))
-        # The forge is asked who pushed only if an approval counts, since that may end it.
-        if opens_a_gate(outcome):
-            known = with_pushers(context, rule, request)
-            if known.pushers != request.pushers:
-                outcome = plan(context.workspace_of(rule, known))
     except GitopsError as error:
         yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
         return False, True

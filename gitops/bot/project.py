@@ -6,13 +6,17 @@ the cluster folder of a request is read from git objects, as it would be after m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from gitops.approvals.authors import authors_of, signers_of
+from gitops.approvals.counting import CountedCommits
 from gitops.approvals.decisions import open_debts
+from gitops.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
+from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.bot.folders import changed_paths, require_plain
+from gitops.bot.position import LedgerPosition
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
@@ -28,11 +32,11 @@ from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
-from gitops.model.address import Kind, cluster_address
+from gitops.model.address import Address, Kind, cluster_address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Disposition
-from gitops.model.ledger import Debt, SourceRevision
-from gitops.model.scope import ClusterScope
+from gitops.model.ledger import SourceRevision
+from gitops.model.origin import Authors
 from gitops.model.trust import TrustRoot
 
 
@@ -42,7 +46,8 @@ class ProjectTools:
 
     `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; further arguments are
     the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
-    long as the project: it lets one run plan many requests without compiling again what they have in common.
+    long as the project: it lets one run plan many requests without compiling again what they have in common. `forge_kind` is the
+    forge that the program runs with, empty if it is not known.
     """
 
     store: GitStore
@@ -55,47 +60,7 @@ class ProjectTools:
     ids: IdSource
     faults: Faults
     cache: CompileCache | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerPosition:
-    """What the ledger of a cluster records: `applied` is the source commit of its newest entry, None before the first.
-
-    `authors` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
-    them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
-    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster.
-    """
-
-    applied: str | None = None
-    authors: frozenset[str] = frozenset()
-    converged: bool = True
-    trust: TrustRoot | None = None
-    debts: tuple[Debt, ...] = ()
-    scope: ClusterScope | None = None
-
-    @property
-    def takes_forge_approvals(self) -> bool:
-        """Whether a review or a command on the forge counts as an approval of any change."""
-        return self.trust is not None and "irreversible" in self.trust.via_forge
-
-    @property
-    def needs_forge_verdict(self) -> bool:
-        """Whether the forge itself has to call a change request approved."""
-        return self.trust is not None and self.trust.forge_verdict
-
-    def people_of(self, request: ChangeRequest) -> frozenset[str]:
-        """The people whom a forge knows as pushers or opener of a request, by their names in the trust rules.
-
-        Accounts are compared without the name of their forge: to count a person as an author by mistake permits nothing.
-        """
-        return self.names_of(request.pushers, () if request.author is None else (request.author.id,))
-
-    def names_of(self, pushers: Iterable[str], ids: Iterable[str] = ()) -> frozenset[str]:
-        """The names in the trust rules of accounts (`github:583231`), and of others of which only the id is known."""
-        known = () if self.trust is None else self.trust.accounts
-        accounts = frozenset(pushers)
-        wanted = accounts | {account.partition(":")[2] for account in accounts} | frozenset(ids)
-        return accounts | {name for account, name in known if account.partition(":")[2] in wanted}
+    forge_kind: str = ""
 
 
 class Project:
@@ -179,7 +144,7 @@ class Project:
         )
         return LedgerPosition(
             applied=source,
-            authors=frozenset() if converged else frozenset(entry.authors),
+            origins=() if converged else waiting_origins(entry),
             converged=converged,
             trust=view.trust,
             debts=() if view.state is None else open_debts(view.state),
@@ -236,6 +201,7 @@ class Project:
         request: ChangeRequest,
         position: LedgerPosition,
         *,
+        known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
         actor: str | None,
     ) -> Workspace:
@@ -248,22 +214,21 @@ class Project:
         if not self.has_head(request):
             detail = f"request {request.number} has moved on from {request.head[:12]}"
             raise GitopsError(Code.REQUEST_HEAD_MOVED, detail)
-        tree, base = None, None
+        tree = None
         if target is not None:
             merged = store.merge(target, request.head)
             if merged.tree is None:
                 detail = f"request {request.number} conflicts with its target in {', '.join(merged.conflicts[:5])}"
                 raise GitopsError(Code.REQUEST_CONFLICT, detail)
-            tree, base = merged.tree, store.merge_base(target, request.head)
+            tree = merged.tree
         return self.workspace(
             rule,
             request.head,
             position,
-            base=base,
+            target=target,
             tree=tree,
             ref=request.target,
-            authors=position.people_of(request),
-            count_signers=target is not None,
+            known=known,
             config=config,
             actor=actor,
         )
@@ -274,21 +239,20 @@ class Project:
         commit: str,
         position: LedgerPosition,
         *,
-        base: str | None,
+        target: str | None = None,
         tree: str | None = None,
         ref: str | None = None,
         in_place: bool = False,
-        authors: Iterable[str] = (),
-        count_signers: bool = False,
+        known: Callable[[], KnownOrigins] | None = None,
         config: BotConfig | None = None,
         actor: str | None,
     ) -> Workspace:
-        """The workspace of a cluster at a commit for branch `ref`, or at a root `tree` that `commit` names in entries.
+        """The workspace of a cluster at a commit for branch `ref`, or at a root `tree` that merging it into `target` gives.
 
         The branch is that of the cluster, if none is given. The folder is that which the commit declares for the cluster; with
         `in_place` that of the ledger, whatever is declared.
-        Authors are those of the commits from `base` to `commit`, with `count_signers` also those who signed them, those of
-        `position`, and `authors`, who are known by other means. Raises GitopsError if what the commit holds cannot be used.
+        `known` is asked for the origins of commits if an approval depends on them; without it, they are those that the server
+        recorded. Raises GitopsError if what the commit holds cannot be used.
         """
         tools, store, config = self.tools, self.tools.store, config or self.config()
         found_at = Found(commit, tree or store.commit(commit).tree, ref or rule.ref)
@@ -296,9 +260,7 @@ class Project:
         folder, scope = place.tree, position.scope
         require_plain(store, folder, place.rule.path)
         files = trust_at(store, place.root)
-        trust, paths = trust_root(files), tuple(files)
-        histories, signing = place.histories(rule, commit, base), trust if count_signers else None
-        found = position.authors.union(authors, *(self._authors(*each, paths, signing) for each in histories))
+        trust = trust_root(files)
         source_tree = tools.open_tree(store, folder, place.rule.path)
         return Workspace(
             tree=source_tree,
@@ -313,11 +275,14 @@ class Project:
             governance=Governance(
                 target=scope.target if scope else self.target(rule, place.commit, place.declaring),
                 source=SourceRevision(place.commit, folder),
-                authors=found,
+                authors_of=self._origins((rule, place), [commit, target], position, files, known),
                 trust_files=files,
                 trust=trust,
                 changed_files=lambda other: changed_paths(store, other, folder),
                 admit=lambda view: self._admit(view, place, position, trust, config),
+                carried=position.origins,
+                forge=position.forge_kind or tools.forge_kind,
+                knows_origins=self._knows_origins,
                 scope=scope,
                 declares=place.declares,
                 stores_at=lambda there: tools.stores(rule, there.storage, there.home),
@@ -326,15 +291,6 @@ class Project:
             faults=tools.faults,
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
         )
-
-    def _authors(
-        self, base: str | None, head: str, path: str, files: tuple[str, ...], signing: TrustRoot | None
-    ) -> frozenset[str]:
-        """The authors of a range of commits, and with keys (`signing`) those who signed them."""
-        found = authors_of(self.tools.store, base=base, head=head, path=path, files=files)
-        if signing is not None:
-            found |= signers_of(self.tools.store, signing, base=base, head=head, path=path, files=files)
-        return found
 
     def _admit(
         self, view: LedgerView, place: ClusterFolder, position: LedgerPosition, trust: TrustRoot, config: BotConfig
@@ -372,6 +328,30 @@ class Project:
         if known and trust.digest not in {each.digest for each in known}:
             detail = "the keys and rules of this commit are in force in no other ledger of the repository"
             raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
+
+    def _origins(
+        self,
+        where: tuple[ClusterRule, ClusterFolder],
+        heads: Sequence[str | None],
+        position: LedgerPosition,
+        files: Mapping[str, bytes],
+        known: Callable[[], KnownOrigins] | None,
+    ) -> Callable[[Address], Authors]:
+        """The authors of each change of a plan; before the first entry nothing is gated."""
+        (rule, place), store, trust, applied = where, self.tools.store, position.trust, position.applied
+        if applied is None or trust is None:
+            return lambda _: Authors()
+        known = known or (
+            lambda: KnownOrigins(recorded_pushes(store, self.head_of(PUSHES), trust), missing=NOT_RECORDED)
+        )
+        counted = CountedCommits(store, (rule.path, place.rule.path), files, partial(self.tools.open_tree, store))
+        reached = tuple(dict.fromkeys(head for head in (*heads, place.commit) if head is not None))
+        unapplied = Unapplied(applied, reached, trust, self.tools.clock.now())
+        return Origins(store, unapplied, counted, known, position.origins).authors_of
+
+    def _knows_origins(self) -> bool:
+        """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""
+        return bool(self.tools.forge_kind) or any(map(self.tools.remote.refs, (PUSHES, "refs/gitops/requests")))
 
     def accepted_schema(
         self, rule: ClusterRule, graph: str, digest: str, position: LedgerPosition | None = None

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
-from gitops.bot.authors import KnownPush
-from gitops.bot.changes import is_merged_by, push_adds_more
+from gitops.bot.changes import is_merged_by
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request
@@ -42,7 +41,7 @@ def receive_push(
     # Merges first, so that plans are made against what is applied.
     for update in updates:
         if update.ref in targets and update.new != ZERO:
-            yield from _apply_merged(context, forge, update, pusher)
+            yield from _apply_merged(context, forge, update)
     topics = [u for u in updates if is_topic(context, u.ref)]
     for update in updates:
         if update.ref.startswith(SIGNED) and update.new != ZERO:
@@ -72,9 +71,7 @@ def _plan_topic(
     yield from plan_request(context, request)
 
 
-def _apply_merged(
-    context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None
-) -> Iterator[LogLine]:
+def _apply_merged(context: EventContext, forge: RequestKeeper, update: RefUpdate) -> Iterator[LogLine]:
     """A target branch moved: mark the requests that it contains as merged, apply it, then plan the open requests again."""
     merged = [r for r in context.open_requests(update.ref) if is_merged_by(context.project, r, update)]
     for request in merged:
@@ -83,8 +80,6 @@ def _apply_merged(
     context.refresh()
     rules = context.rules_for(update.ref)
     for rule in rules:
-        adds_more = pusher is not None and push_adds_more(context.project, rule, update, merged)
-        people = frozenset({pusher}) if pusher and adds_more else frozenset[str]()
-        yield from apply_cluster(context, rule, KnownPush(people=people))
+        yield from apply_cluster(context, rule)
     for rule in rules:
         yield from plan_open_requests(context, rule)

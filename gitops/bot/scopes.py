@@ -45,11 +45,6 @@ class ClusterFolder:
     declaring: BotConfig
     declares: Callable[[str | None], ClusterScope | None]
 
-    def histories(self, rule: ClusterRule, commit: str, base: str | None) -> tuple[tuple[str | None, str, str], ...]:
-        """Base, head and folder of the commits whose authors count: those of `commit`, and of the place if that is another."""
-        here = (base, commit, rule.path)
-        return tuple(dict.fromkeys((here, (base, commit, self.rule.path), (base, self.commit, self.rule.path))))
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -50,6 +50,10 @@ class SilentForge:
                 return request
         raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no token to ask the forge for request {number}")
 
+    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:  # noqa: ARG002 - the interface of the port
+        """Unknown: no commit has an origin by a request."""
+        return ()
+
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
         """Unknown."""
         return iter(())
@@ -80,6 +84,6 @@ class SilentForge:
     def _write_nothing(self, *_: object, **__: object) -> None:
         pass
 
-    merged_by = files = reviews = comments = statuses = _unknown
+    files = reviews = comments = statuses = _unknown
     upsert_comment = set_status = set_check = react = set_labels = _write_nothing
     record_deployment = withdraw = close_issue = _write_nothing

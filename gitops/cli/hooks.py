@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say
 from gitops.core.codes import Code
@@ -15,10 +16,12 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
+from gitops.wiring.incoming import IncomingPush
 from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.repository import install_hooks, open_staged, remove_hooks
 
 _MAX_REFS = 10_000
+_OWN_NONCE = ("OK", "SLOP")
 _FIELDS = 3
 
 
@@ -65,7 +68,37 @@ def _pre_receive(_: list[str]) -> int:
     reasons = list(guard.refusals(updates))
     for reason in reasons:
         complain(visible(f"gitops: {reason}"))
-    return FAILED if reasons else OK
+    if reasons:
+        return FAILED
+    _record(updates)
+    return OK
+
+
+def _record(updates: list[RefUpdate]) -> None:
+    """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
+    from gitops.approvals.pushes import identity_of
+    from gitops.bot.guard import is_governed
+    from gitops.bot.record_push import MOST_COMMITS, brought_by_people, record_of, record_push
+
+    moved = brought_by_people(updates)
+    local = LocalProject(_git_dir())
+    if not moved or not is_governed(local.repository, local.default_ref()):
+        return
+    certificate, login, incoming = None, "", IncomingPush(local.repository.git_dir, os.environ)
+    try:
+        # The value of git says whether the nonce is its own; whether the signature counts is decided when it is used.
+        if os.environ.get("GIT_PUSH_CERT_NONCE_STATUS") in _OWN_NONCE:
+            certificate = incoming.blob(os.environ.get("GIT_PUSH_CERT", ""))
+        if os.environ.get("SSH_USER_AUTH"):
+            login = Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8")
+        key, account = identity_of(os.environ, login)
+        clock = local.project.tools.clock
+        record = record_of(moved, clock, certificate=certificate, key=key, account=account)
+        # What a refused push left behind is not reachable, so this is asked for again at the next one.
+        commits = incoming.new_commits([update.new for update in moved], most=MOST_COMMITS)
+        record_push(local.repository, record, commits, local.person(), local.signing_key(), clock)
+    except (GitopsError, OSError, ValueError) as error:
+        complain(visible(f"gitops: this push is not recorded, so its authors stay unknown: {error}"))
 
 
 def _post_receive(_: list[str]) -> int:
@@ -173,9 +206,7 @@ def _pre_push(rest: list[str]) -> int:
             if local.repository.subtree(tree, rule.path) is None:
                 continue
             position = local.project.position(rule)
-            workspace = local.project.workspace(
-                rule, commit, position, base=position.applied, config=config, actor=None
-            )
+            workspace = local.project.workspace(rule, commit, position, config=config, actor=None)
             outcome = plan(workspace)
             errors = [d for d in outcome.diagnostics if d.severity == "error"]
             if errors:

@@ -6,7 +6,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,11 +19,11 @@ from gitops.approvals.decisions import (
     verify_countersignatures,
     verify_revocations,
 )
+from gitops.approvals.origins import may_approve
 from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.verify import (
     ApprovalNeed,
     ApprovalVerification,
-    may_approve,
     one_per_person,
     select_quorum,
     verify_approval,
@@ -32,6 +32,7 @@ from gitops.cluster.workspace import Governance
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import RemoteError
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
@@ -68,7 +69,7 @@ class AcceptedApprovals:
     debts: dict[str, Debt] = field(default_factory=dict)
     earlier: EarlierDebts = field(default_factory=EarlierDebts)
     announced: tuple[ApprovalEvidence, ...] = ()
-    may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=dict)
+    may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
     further: tuple[Approval, ...] = ()
 
     @property
@@ -107,6 +108,7 @@ def accept_approvals(
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
     verified = []
     for evidence in relevant:
+        authors = governance.authors_of(_address(evidence))
         need = ApprovalNeed(
             target=governance.target,
             cluster_tree=governance.source.tree,
@@ -115,15 +117,15 @@ def accept_approvals(
             change=by_address[_address(evidence)],
             at=at,
             consumed=consumed,
-            authors=governance.authors,
+            authors=authors.people,
             revoked=revoked,
+            unknown=authors.unknown,
+            forge=governance.forge,
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
-    refused = tuple(each for each in verified if not each.accepted)
-    _report_refused(refused, problems)
+    refused = _report_refused(verified, problems)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
-
     counted, further = _countable(verified, by_address, trust.required)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
@@ -134,7 +136,7 @@ def accept_approvals(
         debts={debt.approval_id: debt for _, _, debt in counted if debt is not None},
         earlier=earlier,
         announced=listing.announced,
-        may_approve={change.address: may_approve(trust, governance.authors, at) for change in changes},
+        may_approve=lambda address: _may_approve(governance, trust, address, at),
     )
 
 
@@ -148,10 +150,22 @@ def _verify(
     return found
 
 
-def _report_refused(refused: Iterable[ApprovalVerification], problems: Diagnostics) -> None:
-    """As warnings: the change stays blocked, and the command itself goes on."""
+def _may_approve(governance: Governance, trust: TrustRoot, address: Address, at: datetime) -> tuple[str, ...]:
+    """Who may approve a change; empty while the forge does not report its authors."""
+    try:
+        return may_approve(trust, governance.authors_of(address), at)
+    except RemoteError:
+        return ()
+
+
+def _report_refused(
+    verified: Iterable[ApprovalVerification], problems: Diagnostics
+) -> tuple[ApprovalVerification, ...]:
+    """The refused ones, reported as warnings: the change stays blocked, and the command itself goes on."""
+    refused = tuple(each for each in verified if not each.accepted)
     for problem in (problem for each in refused for problem in each.diagnostics):
         problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+    return refused
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:

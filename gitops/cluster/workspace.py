@@ -17,6 +17,7 @@ from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Change
 from gitops.model.ledger import Intent, SourceRevision
+from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
 from gitops.model.resource import Resource
 from gitops.model.scope import ClusterScope
@@ -46,16 +47,18 @@ class Stores:
 class Governance:
     """What a branch ledger adds to a run: target, source commit, authorship, and the keys and rules of that commit.
 
-    `authors` are the authors of what is applied. `trust_files` are the files of keys and rules at the source
-    commit (path to bytes) and `trust` what they say. `changed_files` lists the files of the cluster folder that differ from
-    another tree of it. `admit` raises a GitopsError if the source commit must not be applied on top of the given view. `scope` is
+    `authors_of` gives the authors of a change, `carried` are the origins of changes that wait since an earlier entry.
+    `forge` is the kind of the forge in use, empty if it is not known; `knows_origins` says whether the origins of commits can
+    be known here. `trust_files` are the files of keys and rules at the source commit (path to bytes) and `trust` what they say.
+    `changed_files` lists the files of the cluster folder that differ from another tree of it. `admit` raises a GitopsError if
+    the source commit must not be applied on top of the given view. `scope` is
     where the newest entry records the cluster, None before the first one, `declares` where the configuration declares it, None
     where it was taken out; its argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place.
     """
 
     target: ClusterTarget
     source: SourceRevision
-    authors: frozenset[str]
+    authors_of: Callable[[Address], Authors]
     trust_files: Mapping[str, bytes]
     trust: TrustRoot
     changed_files: Callable[[str], tuple[str, ...]]
@@ -63,6 +66,9 @@ class Governance:
     scope: ClusterScope | None
     declares: Callable[[str | None], ClusterScope | None]
     stores_at: Callable[[ClusterScope], Stores]
+    carried: tuple[Origin, ...] = ()
+    forge: str = ""
+    knows_origins: Callable[[], bool] = lambda: True
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""

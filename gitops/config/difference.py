@@ -17,12 +17,18 @@ from gitops.config.source import SourceError, SourceTree, normalize, parents
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address
 
+_PAGE = 4096
+
 
 class Differences:
-    """Compares folders two by two; a `cluster.yaml` that several of them have is parsed once."""
+    """Compares folders two by two; a `cluster.yaml` that several of them have is parsed once.
+
+    `effort` grows with the work that was done: some 4 KiB of `cluster.yaml`, or one resource, count one.
+    """
 
     def __init__(self) -> None:
         self._clusters: dict[bytes, DeclaredCluster | None] = {}
+        self.effort = 0
 
     def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
         """Addresses that two folders declare differently, or only one of them does.
@@ -30,15 +36,28 @@ class Differences:
         `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
         nothing that could be compared; other problems are reported by the plan of that folder.
         """
+        return self._compare(old, new, paths, Diagnostics())
+
+    def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
+        """The same, or None where a problem of either folder hides what it declares."""
+        problems = Diagnostics()
+        found = self._compare(old, new, paths, problems)
+        readable = self._cluster(old) is not None and self._cluster(new) is not None
+        return found if readable and not problems.has_errors else None
+
+    def _compare(
+        self, old: SourceTree, new: SourceTree, paths: Collection[str], problems: Diagnostics
+    ) -> frozenset[Address]:
         before, after = self._cluster(old), self._cluster(new)
         if before is None or after is None:
             return frozenset()
         touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
         old_forms, new_forms = _forms(before), _forms(after)
         differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
-        old_contents = _contents(old, before, differing, touched)
-        new_contents = _contents(new, after, differing, touched)
+        old_contents = _contents(old, before, differing, touched, problems)
+        new_contents = _contents(new, after, differing, touched, problems)
         declared = old_contents.keys() | new_contents.keys()
+        self.effort += len(old_contents) + len(new_contents)
         return frozenset(each for each in declared if old_contents.get(each) != new_contents.get(each))
 
     def _cluster(self, tree: SourceTree) -> DeclaredCluster | None:
@@ -47,6 +66,7 @@ class Differences:
             return None
         if data not in self._clusters:
             self._clusters[data], _ = parse_cluster(data)
+            self.effort += 1 + len(data) // _PAGE
         return self._clusters[data]
 
 
@@ -62,10 +82,14 @@ def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
 
 
 def _contents(
-    tree: SourceTree, cluster: DeclaredCluster, differing: Collection[tuple[str, str]], touched: Collection[str]
+    tree: SourceTree,
+    cluster: DeclaredCluster,
+    differing: Collection[tuple[str, str]],
+    touched: Collection[str],
+    problems: Diagnostics,
 ) -> Mapping[Address, tuple[str, Collection[str]]]:
     """Digest and bindings, by address, of what is declared differently or of which a file is touched."""
-    loader = ResourceLoader(SourceReader(tree, Diagnostics()))
+    loader = ResourceLoader(SourceReader(tree, problems))
     for graph in cluster.graphs:
         queries = graph.queries
         files = [query.file for query in queries.entries] if isinstance(queries, QueryRegistry) else queries.items

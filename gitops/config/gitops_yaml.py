@@ -25,7 +25,8 @@ _DURATION = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 # One name as in allowed-signers files: no list, no pattern.
 _PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
-_ACCOUNT = re.compile(r"(github|gitlab|gitea):[1-9][0-9]{0,18}\Z", re.ASCII)
+# On a hosted forge an account is its number, which is never given again; on a bare repository, the name that the server checked.
+_ACCOUNT = re.compile(r"(?:(?:github|gitlab|gitea):[1-9][0-9]{0,18}|local:[A-Za-z0-9._@+-]{1,100})\Z", re.ASCII)
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
 _Place = tuple[int | str, ...]
@@ -67,7 +68,10 @@ _Principal = Annotated[
 ]
 _Account = Annotated[
     str,
-    _checked(_ACCOUNT.match, "is not an account such as github:583231, the forge and its number for the account"),
+    _checked(
+        _ACCOUNT.match,
+        "is not an account such as github:583231, the forge and its number for the account, or local:alice",
+    ),
 ]
 _Branch = Annotated[
     str,

@@ -95,8 +95,8 @@ approval_signer_not_allowed | E | the signer may not approve this | have an appr
   the current rules list approvers, and the signer is not one of them
 approval_self | E | the author of a change approved it | ask another person to approve
   the signer, under one of their names, wrote or pushed a commit of the change
-approval_authors_unknown | E | the authors of a change are unknown | revert the change, and propose it again from a new branch
-  the event of a direct push is lost, too many merges came at once, or the forge does not list who pushed a change request
+approval_authors_unknown | E | the authors of a change are unknown | git rebase --exec 'git commit --amend --no-edit -S' main
+  a commit has no origin: sign it, push it with --signed, or list the account that pushed it; if it is merged, revert it first
 approval_plan_changed | E | the plan is not the one that was named | read the plan above, then name it with --plan
   the change request, its target or the ledger moved after the plan was shown, or the digest is of another plan
 approval_not_confirmed | E | nothing was signed | read what is shown above, then name it with the option of the command above

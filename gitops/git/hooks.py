@@ -8,14 +8,17 @@ Rules:
 4. Only the repository's own folder of hooks is written, or one that is named. Where git looks elsewhere (`core.hooksPath`), or
    another program has a hook, the message has the line that makes that hook start this program. Such a hook counts as installed,
    and so does a link to one of ours: gitolite makes such links to its `hooks/common`.
-5. A server is configured to check the objects that it receives (`receive.fsckObjects`), unless its operator has set that.
+5. A server is configured to check the objects that it receives (`receive.fsckObjects`) and to take signed pushes
+   (`receive.certNonceSeed`, `receive.certNonceSlop`), unless its operator has set that.
 
-Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, https://gitolite.com/gitolite/cookbook#adding-other-non-update-hooks
+Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, `receive.certNonceSeed`,
+https://gitolite.com/gitolite/cookbook#adding-other-non-update-hooks
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -54,6 +57,7 @@ _CALL = b" hook run %s "
 _PLACEHOLDER = b"@GITOPS@"
 _MODE = 0o755
 _MAX_HOOK = 64 * 1024
+_NONCE_SLOP_S = "300"
 
 
 def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[str, ...]:
@@ -69,6 +73,8 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
         raise UsageError(Code.USAGE_ERROR, detail)
     own, used = repository.common_dir / "hooks", hooks_folder(git_dir)
     if all(_starts(used / name, name, command) for name in _NAMES[kind]):
+        if kind == "server":
+            _configure_server(git_dir)
         return _NAMES[kind]
     if used != own:
         detail = f"core.hooksPath is set, so git runs the hooks in {used} and not those in {own}"
@@ -78,7 +84,7 @@ def install_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple
         raise GitopsError(Code.HOOK_EXISTS, f"{detail}. {_advice(own, _NAMES[kind], command)}", path=str(own))
     names = write_hooks(own, kind, command)
     if kind == "server":
-        _check_objects(git_dir)
+        _configure_server(git_dir)
     return names
 
 
@@ -188,13 +194,19 @@ def _hooks_path(git_dir: str) -> str | None:
     return values[-1] if values else None
 
 
-def _check_objects(git_dir: str) -> None:
-    """Rule 5: an object that git's own check refuses can mean different things to different readers."""
+def _configure_server(git_dir: str) -> None:
+    """Rule 5. An object that git's own check refuses can mean different things to different readers.
+
+    Without the secret seed git takes no push certificate. Over HTTP a nonce is as old as what the client's hook takes to run.
+    """
     git = GitProgram(git_dir, as_user=True)
-    if git.config("receive.fsckObjects") is None and git.config("transfer.fsckObjects") is None:
-        answer = git.run("config", "--local", "--", "receive.fsckObjects", "true")
-        if not answer.ok:
-            raise GitopsError(Code.GIT_FAILED, f"cannot set receive.fsckObjects: {answer.stderr.strip()}", path=git_dir)
+    wanted = {"receive.certNonceSeed": secrets.token_hex(32), "receive.certNonceSlop": _NONCE_SLOP_S}
+    if git.config("transfer.fsckObjects") is None:
+        wanted["receive.fsckObjects"] = "true"
+    for name, value in wanted.items():
+        answer = git.run("config", "--local", "--", name, value) if git.config(name) is None else None
+        if answer is not None and not answer.ok:
+            raise GitopsError(Code.GIT_FAILED, f"cannot set {name}: {answer.stderr.strip()}", path=git_dir)
 
 
 def _is_ours(path: Path) -> bool:

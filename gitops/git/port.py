@@ -118,8 +118,10 @@ class GitReader(Protocol):
         """A best common ancestor."""
         ...
 
-    def commits_between(self, base: str | None, head: str, *, first_parent: bool = False) -> tuple[Commit, ...]:
-        """Commits reachable from `head` and not from `base`, newest first."""
+    def commits_between(
+        self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
+    ) -> tuple[Commit, ...]:
+        """Commits reachable from `head` and not from `base`, newest first; no more than `most` are read."""
         ...
 
     def merge(self, ours: str, theirs: str) -> MergeResult:

@@ -261,8 +261,10 @@ class Repository:
             base: Any = repo.merge_base(one, other)
         return None if base is None else str(base)
 
-    def commits_between(self, base: str | None, head: str, *, first_parent: bool = False) -> tuple[Commit, ...]:
-        """Commits reachable from `head` and not from `base`, each before its parents.
+    def commits_between(
+        self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
+    ) -> tuple[Commit, ...]:
+        """Commits reachable from `head` and not from `base`, each before its parents; no more than `most` are read.
 
         With `first_parent` only those on the line of first parents from `head`.
         """
@@ -271,11 +273,11 @@ class Repository:
             walker = repo.walk(head, SortMode.TOPOLOGICAL | SortMode.TIME)
             if base is not None:
                 walker.hide(base)
-            ids = [str(commit.id) for commit in walker]
+            ids = [str(commit.id) for commit in islice(walker, None if first_parent else most)]
         if not first_parent:
             return tuple(self.commit(commit_id) for commit_id in ids)
         reachable, line, at = frozenset(ids), list[Commit](), [head]
-        while at and at[0] in reachable:
+        while at and at[0] in reachable and (most is None or len(line) < most):
             line.append(self.commit(at[0]))
             at = list(line[-1].parents[:1])
         return tuple(line)

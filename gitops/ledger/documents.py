@@ -65,6 +65,7 @@ from gitops.model.ledger import (
     Status,
     StatusRecord,
 )
+from gitops.model.origin import How, Origin
 from gitops.model.scope import ClusterScope
 
 __all__ = [
@@ -174,6 +175,16 @@ _ENTRY_2: Members = {
     ),
 }
 _CHANGE_3: Members = {**_CHANGE, "seen": nullable(SEEN), "tier": nullable(enum(Tier)), "digest": nullable(DIGEST)}
+_ORIGIN = record(
+    Origin,
+    {
+        "commit": OBJECT_ID,
+        "how": enum(How),
+        "by": LINE,
+        "people": list_of(LINE),
+        "resources": list_of(_ADDRESS),
+    },
+)
 _ENTRY_3: Members = {
     **_ENTRY_2,
     "changes": list_of(record(EntryChange, _CHANGE_3)),
@@ -190,6 +201,8 @@ _ENTRY_3: Members = {
     "scope": nullable(
         record(ClusterScope, {"target": TARGET, "storage": nullable(LINE), "home": LINE, "closed": BOOLEAN})
     ),
+    "forge": nullable(LINE),
+    "origins": list_of(_ORIGIN),
 }
 
 

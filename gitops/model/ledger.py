@@ -16,6 +16,7 @@ from gitops.core.codes import Code
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget, Via
 from gitops.model.change import Disposition, Seen, Tier
+from gitops.model.origin import Origin
 from gitops.model.scope import ClusterScope
 
 
@@ -138,7 +139,8 @@ class LedgerEntry:
     """`entry.json` of one ledger commit.
 
     `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
-    the commit's first parent. `authors` are the authors of what is applied, who may not approve it. `at` is RFC 3339
+    the commit's first parent. `origins` say where the commits of its gated and waiting changes come from, and `authors` are the
+    people of all of them, who may not approve these changes. `forge` is the kind of the forge in use. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
     entry, `settled` are closed by it. `revoked` are the revocations that it takes in, `former` is what an import found of an
@@ -173,6 +175,8 @@ class LedgerEntry:
     quarantined: tuple[str, ...] = ()
     scope: ClusterScope | None = None
     version: int = ENTRY_VERSION
+    forge: str | None = None
+    origins: tuple[Origin, ...] = ()
 
     @property
     def new_names(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -190,7 +190,7 @@ class PlanInputs:
     scope_change: ScopeChange | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
-    may_approve: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
     further: tuple[Approval, ...] = ()
     seen: Mapping[Address, Seen] = field(default_factory=lambda: MappingProxyType({}))
     gates: frozenset[str] = frozenset()

@@ -241,7 +241,7 @@ def _requirements(
             change_digest(change),
             tuple(chosen),
             needed,
-            tuple(who for who in inputs.may_approve.get(change.address, ()) if who not in people),
+            tuple(who for who in inputs.may_approve(change.address) if who not in people),
             gate.tier,
             further,
         )

@@ -16,11 +16,13 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.apply.provider import ClusterProvider
 from gitops.approving.approve import ApprovalPublisher
+from gitops.bot.authors import known_origins
 from gitops.bot.project import Project, ProjectTools
 from gitops.bot.scopes import declared_rule
 from gitops.cluster.workspace import Stores, Workspace
@@ -106,6 +108,7 @@ class LocalProject:
             clock=SystemClock(),
             ids=RandomIds(),
             faults=self._faults,
+            forge_kind="local" if isinstance(self.remote, SelfRemote) else "",
         )
         self.project = Project(tools, self.default_ref())
 
@@ -205,13 +208,13 @@ class LocalProject:
         from gitops.bot.context import Bot
 
         key = None if silent else self.signing_key()
+        self.project.tools = replace(self.project.tools, forge_kind=forge_kind)
         return Bot(
             project=self.project,
             forge=forge,
             actor=self.setting("gitops.actor") or person.email,
             person=None if silent else person,
             approval_publisher=None if key is None else lambda cluster: self._publisher(cluster, person, key),
-            forge_kind=forge_kind,
             run_url=run_url,
             on_report=on_report,
         )
@@ -299,13 +302,14 @@ class LocalProject:
         """
         position = self.project.position(rule)
         if request is not None:
-            return self.project.workspace_of_request(
-                rule, find_request(self.project, self.forge, self.setting, rule, request), position, actor=actor
-            )
+            found = find_request(self.project, self.forge, self.setting, rule, request)
+            known = partial(known_origins, self.project, self.forge(), rule, position, opened=(found,))
+            return self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
         head = self.project.head_of(rule.ref)
         if head is None:
             raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
-        return self.project.workspace(rule, head, position, base=position.applied, in_place=in_place, actor=actor)
+        known = partial(known_origins, self.project, self.forge(), rule, position, head=head)
+        return self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""

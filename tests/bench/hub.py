@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from gitops.apply.entries import make_entry
-from gitops.bot.project import LedgerPosition
+from gitops.bot.position import LedgerPosition
 from gitops.config.load import load_desired
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
@@ -191,7 +191,7 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     local = loop.local()
     project = local.project
     rule = project.config().cluster(None)
-    workspace = project.workspace(rule, commit, LedgerPosition(), base=None, actor=email("bot"))
+    workspace = project.workspace(rule, commit, LedgerPosition(), actor=email("bot"))
     desired = load_desired(workspace.tree).desired
     if desired is None or workspace.governance is None:
         raise RuntimeError("the cluster does not load")

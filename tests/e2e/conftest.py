@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import prefork
 from tests.support.hosts import HostKind, Hosts
-from tests.support.loop import CONFIG, DELETE_LEGACY, Loop, LoopServer
+from tests.support.loop import CONFIG, DELETE_LEGACY, UNMAPPED, Loop, LoopServer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -116,7 +116,7 @@ def judged(with_verdict: Loop, tmp_path: Path) -> Loop:
 def with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: as `applied`, but what people do on the forge counts as their approval."""
     accounts = "{'github:11': alice@people.example, 'github:12': bob@people.example, 'github:13': carol@people.example}"
-    config = f"{CONFIG}  accounts: {accounts}\n  via_forge: [reversible, irreversible]\n"
+    config = f"{UNMAPPED}  accounts: {accounts}\n  via_forge: [reversible, irreversible]\n"
     return Loop.build(tmp_path_factory.mktemp("accounts"), config)
 
 

@@ -277,8 +277,8 @@ def test_earlier_author_of_the_same_request_stays_one(loop: Loop) -> None:
 @pytest.mark.parametrize("method", list(MergeMethod))
 def test_every_author_of_a_merged_request_stays_one(loop: Loop, method: MergeMethod) -> None:
     """A squash has one author, and a rebase loses the signature: what they were made of is asked."""
-    first = loop.commit("bob", DELETE_LEGACY)
-    second = loop.commit("mallory", {"cluster/README.md": b"On top.\n"}, first, key="carol")
+    first = loop.commit("bob", {"cluster/legacy.pg": b"node Contact {\n    name: String @key\n    at: String?\n}\n"})
+    second = loop.commit("mallory", DELETE_LEGACY, first, key="carol")
     loop.move("refs/heads/retire", loop.commit("mallory", {"cluster/README.md": b"At last.\n"}, second))
     loop.merge("alice", 1, method)
     for who in ("bob", "carol"):

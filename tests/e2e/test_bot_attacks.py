@@ -17,7 +17,7 @@ from gitops.git.remote import SelfRemote
 from gitops.ledger.chain import revocations_prefix
 from gitops.wiring.project import LocalProject
 from tests.support.bot_stage import LATE, QUERY, Stage, said, verdict
-from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, MAIN, Loop, email
+from tests.support.loop import APPROVALS, CLUSTER, CLUSTER_YAML, DELETE_LEGACY, MAIN, Loop, email
 
 pytestmark = pytest.mark.e2e
 
@@ -131,14 +131,15 @@ def test_a_command_that_was_taken_back_is_not_carried_out_again(stage: Stage) ->
 def test_an_address_that_the_forge_made_up_is_its_account(stage: Stage) -> None:
     """Bob edits alice's branch in the browser: the author is `12+bob@users.noreply.github.com`, whom no key names."""
     store, request = stage.loop.store, stage.loop.request(1)
-    tree = store.write_files(store.commit(request.head).tree, {"cluster/README.md": b"Better words.\n"})
+    back = {"cluster/cluster.yaml": CLUSTER_YAML.encode()}
+    tree = store.write_files(store.commit(request.head).tree, back)
     author = Person("bob", "12+bob@users.noreply.github.com", store.commit(request.head).author.time)
-    stage.loop.move(
-        "refs/heads/retire", store.write_commit(NewCommit(tree, (request.head,), author, "Words\n"), signing_key=None)
-    )
+    again = store.write_commit(NewCommit(tree, (request.head,), author, "Keep it\n"), signing_key=None)
+    stage.loop.move("refs/heads/retire", stage.loop.commit("alice", dict(DELETE_LEGACY), again))
     refused = stage.loop.sign_approval("bob", "graph.legacy", request=1)
     assert [d.code for d in refused.diagnostics if d.severity == "error"] == ["approval_self"]
-    assert stage.loop.sign_approval("carol", "graph.legacy", request=1).ok
+    refused = stage.loop.sign_approval("carol", "graph.legacy", request=1)
+    assert [d.code for d in refused.diagnostics if d.severity == "error"] == ["approval_authors_unknown"]
 
 
 def test_a_branch_that_is_pushed_anew_is_its_pushers_work(known: Loop) -> None:

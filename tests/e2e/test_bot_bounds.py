@@ -25,6 +25,11 @@ def _sweep(stage: Stage) -> list[LogLine]:
     return list(run_verb(stage.bot(), "sweep", ManualEvent()))
 
 
+def _ask_about_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("apply_clusters", "authors"):
+        monkeypatch.setattr(f"gitops.bot.{module}.MOST_ASKED", 1)
+
+
 def _landed(stage: Stage) -> str:
     """Alice's request, squashed by carol, so that nothing in the commit names alice; another merge is on top of it."""
     before = stage.loop.tip()
@@ -37,7 +42,7 @@ def _landed(stage: Stage) -> str:
 
 def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
     before = _landed(stage)
-    assert stage.loop.sign_approval("alice", "graph.legacy").ok
+    assert stage.loop.sign_approval("alice", "graph.legacy", blind=True).ok
     notes = stage.pushed(before, stage.loop.tip())
     assert "approval_self" in said(notes)
     assert "approval_authors_unknown" not in said(notes)
@@ -45,12 +50,12 @@ def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
 
 
 def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_ASKED", 1)
+    _ask_about_one(monkeypatch)
     before = _landed(stage)
-    assert stage.loop.sign_approval("alice", "graph.legacy").ok
+    assert stage.loop.sign_approval("alice", "graph.legacy", blind=True).ok
     notes = stage.pushed(before, stage.loop.tip())
     assert verdict(notes) is RunResult.WAITS
-    assert "approval_authors_unknown: the authors of" in said(notes)
+    assert "approval_authors_unknown" in said(notes)
     assert stage.loop.graph("legacy").exists()
     # It stays unknown: what could not be asked for then cannot be asked for later.
     assert verdict(_sweep(stage)) is RunResult.WAITS
@@ -58,7 +63,7 @@ def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pyt
 
 
 def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gitops.bot.apply_clusters._MOST_ASKED", 1)
+    _ask_about_one(monkeypatch)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)
@@ -66,8 +71,7 @@ def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkey
     stage.land(2)
     notes = stage.pushed(before, stage.loop.tip())
     assert verdict(notes) is RunResult.DONE
-    assert "approval_authors_unknown" in said(notes)
-    assert "no known push or change request accounts for them" in stage.loop.comment(2)
+    assert "approval_authors_unknown" not in said(notes)
 
 
 def test_more_requests_than_are_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

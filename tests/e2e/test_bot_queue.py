@@ -17,8 +17,8 @@ SCHEMA = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
 
 
 @pytest.fixture
-def stage(loop: Loop) -> Stage:
-    return Stage(loop)
+def stage(known: Loop) -> Stage:
+    return Stage(known)
 
 
 def _planned(stage: Stage, number: int) -> None:

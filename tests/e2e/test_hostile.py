@@ -137,7 +137,7 @@ def test_storage_of_a_request_leads_nowhere(loop: Loop) -> None:
 
 def test_request_with_thousands_of_files_is_planned(loop: Loop) -> None:
     files: dict[str, bytes | None] = {f"cluster/more/{n % 50}/f{n}.txt": b"%d\n" % n for n in range(5000)}
-    head = loop.commit("mallory", {**files, **DELETE_LEGACY})
+    head = loop.commit("mallory", {**files, **DELETE_LEGACY}, key="alice")
     loop.move("refs/heads/topic", head)
     assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
     assert loop.sign_approval("bob", "graph.legacy", request=1).ok
@@ -254,7 +254,8 @@ def test_texts_of_a_request_are_shown_not_obeyed(loop: Loop) -> None:
 def test_author_whose_name_is_hostile_is_shown_not_obeyed(loop: Loop) -> None:
     tree = loop.store.commit(loop.commit("mallory", DELETE_LEGACY)).tree
     person = Person("$(touch pwned) ::set-output", "x|`touch pwned`|@people.example", 1)
-    head = loop.store.write_commit(NewCommit(tree, (loop.tip(),), person, "title\n"), signing_key=None)
+    new = NewCommit(tree, (loop.tip(),), person, "title\n")
+    head = loop.store.write_commit(new, signing_key=str(loop.key("alice")))
     loop.move("refs/heads/topic", head)
     assert loop.request(1).pushers == ("x|`touch pwned`|@people.example",)
     loop.merge("carol", 1)

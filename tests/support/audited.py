@@ -46,7 +46,8 @@ MAIN = "refs/heads/main"
 CLUSTER = "brain"
 LEDGER = ledger_ref(CLUSTER)
 START = datetime(2026, 7, 2, 10, 0, tzinfo=UTC)
-PEOPLE = ("bot", "ada", "ben", "mallory")
+PEOPLE = ("bot", "ada", "ben", "dora", "mallory")
+"""Dora writes what ada and ben approve; no rule knows mallory."""
 STATE = "__cluster/state.json"
 
 CONFIG = """\
@@ -150,11 +151,11 @@ class Life:
     # -- what people and the bot do --------------------------------------------------------------------------------
 
     def change(self, who: str, files: Mapping[str, bytes | None]) -> str:
-        """A commit on main."""
+        """A commit on main, signed by its author."""
         tip = self.project.head_of(MAIN)
         base = None if tip is None else self.repository.commit(tip).tree
         new = NewCommit(self.repository.write_files(base, files), (tip,) if tip else (), person(who), "change\n")
-        commit = self.repository.write_commit(new, signing_key=None)
+        commit = self.repository.write_commit(new, signing_key=str(self.keys[who]))
         self.remote.push([RefUpdate(MAIN, tip or ZERO, commit)])
         return commit
 
@@ -165,12 +166,12 @@ class Life:
         if tip is None:
             raise AssertionError("nothing is on main")
         position = self.project.position(rule)
-        return self.project.workspace(rule, tip, position, base=position.applied, actor="bot@example.org")
+        return self.project.workspace(rule, tip, position, actor="bot@example.org")
 
     def begin(self) -> None:
         """The first commit, the import and the first apply."""
         first = {**FILES, "gitops.yaml": self.config.encode(), "cluster/cluster.yaml": declared("notes", "legacy")}
-        self.change("mallory", {**first, ".gitops/allowed_signers": self.signers("bot", "ada", "ben")})
+        self.change("dora", {**first, ".gitops/allowed_signers": self.signers("bot", "ada", "ben", "dora")})
         if not import_cluster(self.workspace()).ok:
             raise AssertionError("the import failed")
         self.apply()
@@ -197,20 +198,20 @@ class Life:
     def live(self) -> Life:
         """Everything that the module says."""
         self.begin()
-        self.change("mallory", {"cluster/notes.pg": WIDER})
+        self.change("dora", {"cluster/notes.pg": WIDER})
         self.apply()
-        self.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+        self.change("dora", {"cluster/cluster.yaml": declared("notes")})
         self.apply()
         self.approve("ada", "graph.legacy")
         self.apply()
-        self.change("mallory", {"gitops.yaml": self.config.encode() + b"  expires_after: 6d\n"})
+        self.change("dora", {"gitops.yaml": self.config.encode() + b"  expires_after: 6d\n"})
         self.approve("ada", f"trust.{CLUSTER}")
         self.apply()
         refresh(self.workspace())
-        self.change("mallory", {"cluster/cluster.yaml": declared("notes", "extra")})
+        self.change("dora", {"cluster/cluster.yaml": declared("notes", "extra")})
         self.apply(dying_at="cluster_apply.after_graph_create")
         self.apply()
-        self.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+        self.change("dora", {"cluster/cluster.yaml": declared("notes")})
         self.approve("ada", "graph.extra")
         self.apply(dying_at="cluster_apply.after_graph_delete")
         self.apply()

@@ -121,7 +121,8 @@ class Stage:
 
         means = approval_publisher if self.keys else None
         forge: Any = self.forge()
-        return Bot(local.project, forge, email("bot"), BOT, means, forge_kind="github", on_report=self.told.append)
+        local.project.tools = replace(local.project.tools, forge_kind="github")
+        return Bot(local.project, forge, email("bot"), BOT, means, on_report=self.told.append)
 
     def handle(self, event: Event) -> list[LogLine]:
         return list(handle_event(self.bot(), event))

@@ -144,6 +144,7 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 "REQUEST_METHOD": self.command,
                 "PATH_INFO": url.path,
                 "QUERY_STRING": url.query,
+                "GATEWAY_INTERFACE": "CGI/1.1",
                 "REMOTE_USER": user,
                 "CONTENT_TYPE": self.headers.get("Content-Type", ""),
                 "CONTENT_LENGTH": str(len(body)),

@@ -27,7 +27,7 @@ PERMISSIVE = CONFIG + RULES
 WITHOUT_LEGACY = {"cluster/cluster.yaml": declared("notes")}
 
 
-def waiting(folder: Path, config: str = PERMISSIVE, author: str = "mallory") -> Life:
+def waiting(folder: Path, config: str = PERMISSIVE, author: str = "dora") -> Life:
     """A cluster in which the delete of graph.legacy, written by `author`, is merged and waits."""
     life = Life(folder, config=config)
     life.begin()

@@ -132,7 +132,8 @@ def _publish(at: _Writer) -> None:
         state_revision=at.state.revision,
         changes=(EntryChange(Address(QUERY), "update", before, after, "applied"),),
         approvals=(),
-        authors=("mallory@example.org",),
+        authors=(),
+        origins=(),
         recovered=(),
     )
     blob = f"__cluster/resources/query/notes/titles/{after}.gq"

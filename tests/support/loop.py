@@ -26,6 +26,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
+from gitops.bot.record_push import record_of, record_push
 from gitops.cli.shared import USAGE
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
@@ -38,7 +39,9 @@ from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import Address
 from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
+from gitops.model.origin import Authors
 from gitops.model.outcome import ApproveOutcome
+from gitops.wiring.incoming import IncomingPush
 from gitops.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
@@ -54,7 +57,7 @@ APPROVALS = approvals_prefix(CLUSTER)
 SIGNERS = ".gitops/allowed_signers"
 TIME = 1_750_000_000
 
-CONFIG = """\
+UNMAPPED = """\
 version: 1
 repository: loop
 clusters:
@@ -65,6 +68,11 @@ approvals:
   allowed_signers: .gitops/allowed_signers
   approvers: [alice@people.example, bob@people.example, carol@people.example]
 """
+PEOPLE = ("alice", "bob", "carol")
+ACCOUNTS = [f"    local:{name}: {who}@people.example\n" for who in PEOPLE for name in (who, f"{who}@people.example")]
+CONFIG = f"{UNMAPPED}  accounts:\n{''.join(ACCOUNTS)}"
+"""People sign their commits; a server that checks names knows them by these."""
+
 CLUSTER_YAML = """\
 version: 1
 graphs:
@@ -89,6 +97,10 @@ FILES: Mapping[str, bytes] = {
 DELETE_LEGACY: Mapping[str, bytes | None] = {"cluster/cluster.yaml": WITHOUT_LEGACY}
 TRUSTED = ("bot", "alice", "bob", "carol")
 EVERYBODY = (*TRUSTED, "mallory")
+
+
+OWN = ""
+"""The key of the author."""
 
 
 def email(who: str) -> str:
@@ -156,7 +168,8 @@ class Loop:
         """Write everybody's git configuration."""
         for who in EVERYBODY:
             text = f"[user]\n\tname = {who}\n\temail = {email(who)}\n\tsigningKey = {self.key(who)}\n"
-            (self.home(who) / ".gitconfig").write_text(text + "[init]\n\tdefaultBranch = main\n")
+            signed = "[gpg]\n\tformat = ssh\n[commit]\n\tgpgSign = true\n"
+            (self.home(who) / ".gitconfig").write_text(text + signed + "[init]\n\tdefaultBranch = main\n")
 
     def published(self, hosts: Hosts, kind: HostKind, *, deletes: bool = True) -> Loop:
         """The same loop, whose people reach the server over a real host; `deletes` as in `Hosts.publish`."""
@@ -298,10 +311,12 @@ class Loop:
         files: Mapping[str, bytes | None],
         *parents: str,
         message: str = "change\n",
-        key: str | None = None,
+        key: str | None = OWN,
         away: bool = False,
     ) -> str:
-        """A commit by `who` that changes files of its first parent (default: main); `key` names whose key signs.
+        """A commit by `who` that changes files of its first parent (default: main), signed with their key.
+
+        `key` names whose key signs instead; None does not sign.
 
         It is written into the server's object store, or with `away` where only `push` finds it.
         """
@@ -312,14 +327,23 @@ class Loop:
         base = store.commit(parents[0]).tree if parents else None
         person = Person(who, email(who), TIME)
         new = NewCommit(store.write_files(base, files), parents, person, message)
-        return store.write_commit(new, signing_key=None if key is None else str(self.key(key)))
+        return store.write_commit(new, signing_key=None if key is None else str(self.key(key or who)))
 
     def move(self, ref: str, new: str, *, pusher: str | None = None, at: datetime | None = None) -> list[str]:
-        """Move a ref of the server as if pre-receive had let it pass, and do what post-receive does."""
+        """Move a ref of the server as if pre-receive had let it pass, and do what post-receive does.
+
+        `pusher` is the name of somebody whom the server knows; it is recorded as pre-receive does.
+        """
         old = self.store.resolve(ref) or ZERO
         update = RefUpdate(ref, old, new)
-        self.store.update_refs([update])
         local = self.local(at)
+        if pusher is not None:
+            clock, tools = local.project.tools.clock, (local.person(), local.signing_key())
+            record = record_of([update], clock, certificate=None, key=None, account=pusher)
+            record_push(
+                local.repository, record, IncomingPush(str(self.server), {}).new_commits([new], most=100), *tools, clock
+            )
+        self.store.update_refs([update])
         return self._received(local.project, [update], pusher)
 
     # -- the product, in this process ------------------------------------------------------------------------------
@@ -366,16 +390,23 @@ class Loop:
         request: int | None = None,
         at: datetime | None = None,
         cluster: str | None = None,
+        blind: bool = False,
     ) -> ApproveOutcome:
-        """`gitops approve ADDRESS [--request N]`; the approval branch is made as if pre-receive had let it pass."""
+        """`gitops approve ADDRESS [--request N]`; the approval branch is made as if pre-receive had let it pass.
+
+        A `blind` one is made without the check of the authors, as a person could who writes it without this program.
+        """
         local = self.local(at)
         project = local.project
         rule = local.rule(cluster)
         position = project.position(rule)
         if request is None:
-            workspace = project.workspace(rule, self.tip(rule.ref), position, base=position.applied, actor=email(who))
+            workspace = project.workspace(rule, self.tip(rule.ref), position, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
+        if blind and workspace.governance is not None:
+            governance = replace(workspace.governance, authors_of=lambda _: Authors(), forge="")
+            workspace = replace(workspace, governance=governance)
         by = ApprovalPublisher(
             self.store, SelfRemote(self.store), Person(who, email(who)), str(self.key(who)), approvals_prefix(rule.name)
         )

@@ -36,6 +36,7 @@ from gitops.ledger.evidence import read_evidence
 from gitops.model.address import graph_address
 from gitops.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approval, ApprovalStatement
 from gitops.model.change import Reason
+from gitops.model.origin import Authors
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome
 from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.repository import has_server_hook
@@ -165,7 +166,7 @@ class ClusterCopy:
         if head is None:
             raise AttackInconclusive(f"there is no branch {self.rule.branch}")
         position = project.position(self.rule)
-        return project.workspace(self.rule, head, position, base=position.applied, actor=self.rules.bot)
+        return project.workspace(self.rule, head, position, actor=self.rules.bot)
 
     def apply(self) -> tuple[ApplyOutcome | None, tuple[str, ...]]:
         """Apply the head of the branch. Returns the outcome, and the codes of the reported problems."""
@@ -189,7 +190,9 @@ class ClusterCopy:
         """The same, of a plan that the person has seen, and whatever comes of it."""
         workspace = self.workspace()
         if blind and workspace.governance is not None:
-            workspace = replace(workspace, governance=replace(workspace.governance, authors=frozenset()))
+            workspace = replace(
+                workspace, governance=replace(workspace.governance, authors_of=lambda _: Authors(), forge="")
+            )
         local, person = self.local(), Person(who.partition("@")[0], who)
         prefix = approvals_prefix(self.rule.name)
         publisher = ApprovalPublisher(local.repository, local.remote, person, self.rules.key(who), prefix)

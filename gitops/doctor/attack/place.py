@@ -58,9 +58,7 @@ def _applied(copy: ClusterCopy, rule: ClusterRule) -> VerbOutcome:
     """What the bot does with a cluster after a merge: the ledger is started, or a change of its place and an apply are tried."""
     project, config = copy.local().project, copy.local().project.config()
     position, head = project.position(rule), project.head_of(rule.ref) or copy.head(copy.target)
-    open_at = partial(
-        project.workspace, rule, head, position, base=position.applied, config=config, actor=copy.rules.bot
-    )
+    open_at = partial(project.workspace, rule, head, position, config=config, actor=copy.rules.bot)
     if position.applied is None:
         return import_cluster(open_at(in_place=True))
     moved = move_cluster(project, rule, position, config, open_at)

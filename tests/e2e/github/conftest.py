@@ -11,14 +11,14 @@ import pytest
 from tests.e2e.github.stories import approved, retire
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
-from tests.support.loop import CONFIG, Loop, email
+from tests.support.loop import UNMAPPED, Loop, email
 
 WithConfig = Callable[[str], Runner]
 # Accounts are numbered in the order in which `Hub.of` makes them: bot, alice, bob, carol, mallory.
 ACCOUNTS = "".join(
     f"    github:{number}: {email(who)}\n" for number, who in enumerate(("alice", "bob", "carol"), start=1002)
 )
-HUB_CONFIG = f"{CONFIG}  accounts:\n{ACCOUNTS}"
+HUB_CONFIG = f"{UNMAPPED}  accounts:\n{ACCOUNTS}"
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.approvals.origins import KnownOrigins, Pushed
 from gitops.approving.approve import sign_approval
 from gitops.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.approving.decide import revoke
@@ -16,6 +17,7 @@ from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
 from gitops.model.address import Address
 from gitops.model.approval import GrantSource, Via
+from gitops.model.origin import How
 from tests.support.audited import CONFIG, MAIN, START, Life, declared
 from tests.support.governed import (
     ACCOUNTS,
@@ -112,9 +114,9 @@ def test_an_author_does_not_approve_by_another_name(life: Life, author: str) -> 
     """Ada is an author by her name, or by her account alone, as a forge names who pushed."""
     rule = life.project.config().cluster(None)
     head, position = life.project.head_of(MAIN) or "", life.project.position(rule)
-    workspace = life.project.workspace(
-        rule, head, position, base=position.applied, authors=[author], actor="bot@example.org"
-    )
+    pushed = Pushed(How.FORGE, author, "ada", frozenset({author}))
+    known = KnownOrigins(lambda _: (pushed,))
+    workspace = life.project.workspace(rule, head, position, known=lambda: known, actor="bot@example.org")
     for outcome in (
         attest(workspace, Address("graph.legacy"), grant(life, "ada"), means(life, "bot")),
         sign_approval(workspace, Address("graph.legacy"), means(life, "ada")),
@@ -138,20 +140,20 @@ def test_one_person_is_counted_once_however_they_approve(tmp_path: Path) -> None
 
 def test_what_was_reviewed_must_be_the_folder_that_is_applied(life: Life) -> None:
     reviewed = grant(life, "ada")
-    life.change("mallory", {"cluster/cluster.yaml": declared()})
+    life.change("dora", {"cluster/cluster.yaml": declared()})
     assert errors(attested(life, reviewed)) == ["approval_stale"]
 
 
 def test_a_review_of_another_commit_with_the_same_folder_counts(life: Life) -> None:
     reviewed = grant(life, "ada")
-    life.change("mallory", {"README.md": b"Elsewhere.\n"})
+    life.change("dora", {"README.md": b"Elsewhere.\n"})
     made(attested(life, reviewed))
     assert deleted(life.apply())
 
 
 def test_an_attestation_is_void_as_soon_as_the_folder_moves(life: Life) -> None:
     made(attested(life, grant(life, "ada")))
-    life.change("mallory", {"cluster/README.md": b"Words.\n"})
+    life.change("dora", {"cluster/README.md": b"Words.\n"})
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_stale" in warnings(outcome)
@@ -217,7 +219,7 @@ def test_an_approval_of_a_plan_is_of_no_other_plan(life: Life) -> None:
 
 
 def test_keys_and_rules_are_never_approved_on_a_forge(life: Life) -> None:
-    life.change("mallory", {"gitops.yaml": life.config.replace("[ada]", "[]").encode()})
+    life.change("dora", {"gitops.yaml": life.config.replace("[ada]", "[]").encode()})
     assert errors(attested(life, grant(life, "ada"), "trust.brain")) == ["approval_via_refused"]
 
 

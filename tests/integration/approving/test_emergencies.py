@@ -74,7 +74,7 @@ def test_one_person_is_enough_and_leaves_one_debt(life: Life) -> None:
 
 def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str]) -> None:
     life, identity = owing
-    life.change("mallory", QUERY)
+    life.change("dora", QUERY)
     head = life.repository.resolve(LEDGER)
     refused = life.apply()
     assert errors(refused) == ["debt_open"]
@@ -103,7 +103,7 @@ def test_a_run_without_changes_passes_and_warns(owing: tuple[Life, str]) -> None
 
 def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life, str]) -> None:
     life, identity = owing
-    life.change("mallory", QUERY)
+    life.change("dora", QUERY)
     assert errors(life.apply()) == ["debt_open"]
     agreed = countersign(office(life, "ben"), identity, "seen")
     assert (agreed.ok, agreed.decided_by, agreed.resource) == (True, "ben@example.org", "graph.legacy")
@@ -178,7 +178,7 @@ def test_a_countersignature_is_made_once(owing: tuple[Life, str]) -> None:
 
 def test_a_further_emergency_may_pass_and_owes_too(owing: tuple[Life, str]) -> None:
     life, first = owing
-    life.change("mallory", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
+    life.change("dora", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
     second = made(alone(life, address="graph.notes", reason="worse"))
     assert life.apply().ok
     assert [d.approval_id for d in open_debts(life.state(len(life.chain())))] == sorted([first, second])
@@ -209,13 +209,13 @@ def test_who_wrote_the_change_may_act_alone_but_not_countersign_it_themself(tmp_
 
 
 def test_keys_and_rules_are_never_changed_in_an_emergency(life: Life) -> None:
-    life.change("mallory", {"gitops.yaml": life.config.replace("[ada]", "[ada, ben@example.org]").encode()})
+    life.change("dora", {"gitops.yaml": life.config.replace("[ada]", "[ada, ben@example.org]").encode()})
     assert errors(alone(life, address="trust.brain")) == ["approval_via_refused"]
 
 
 def test_an_emergency_is_bound_like_any_approval(life: Life) -> None:
     made(alone(life))
-    life.change("mallory", QUERY)
+    life.change("dora", QUERY)
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_stale" in warnings(outcome)
@@ -255,7 +255,7 @@ def test_a_run_cut_short_owes_what_it_announced(life: Life) -> None:
     entry = newest(life)
     assert [d.approval_id for d in entry.debts] == [identity]
     assert entry.recovered
-    life.change("mallory", QUERY)
+    life.change("dora", QUERY)
     assert errors(life.apply()) == ["debt_open"]
     assert life.audit(life.chain()[-1]).ok
 

@@ -90,7 +90,7 @@ def test_who_is_no_approver_any_more_still_takes_back_what_was_theirs(tmp_path: 
     life.approve("ada", "graph.legacy")
     (ref,) = branches(life)
     rules = CONFIG.replace("approvers: [ada, ben@example.org]", "approvers: [ben@example.org]")
-    life.change("mallory", {"gitops.yaml": rules.encode()})
+    life.change("dora", {"gitops.yaml": rules.encode()})
     for who in ("ada", "ben"):
         life.approve(who, "trust.brain")
     assert life.apply().ok

@@ -89,7 +89,7 @@ def test_the_key_must_have_been_touched(tmp_path: Path, flags: int, counts: bool
     config = Life.config.replace("[ada, ben@example.org]", "[ada, zoe]")
     life = Keyed(tmp_path, config=config)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     approved(life, flags)
     outcome = life.apply()
     assert deleted(outcome) is counts

@@ -106,6 +106,13 @@ def test_the_trail_shows_every_entry_and_who_approved(life: Life) -> None:
 DELETE = EntryChange(Address("graph.notes"), "delete", None, None, "applied")
 OTHER = "ab" * 32
 PUBLISH = EntryChange(Address("policy.x"), "create", None, OTHER, "applied")
+
+
+def signed_by(who: str) -> Callable[[LedgerEntry], LedgerEntry]:
+    """The origins name another signer."""
+    return lambda e: replace(e, origins=tuple(replace(each, by=who) for each in e.origins))
+
+
 LIES: dict[str, tuple[int, Lie, str, str]] = {
     "rewritten message": (5, Lie(message="apply(brain): nothing to see here\n"), "ledger_entry_invalid", "message"),
     "number gap": (5, Lie(saying(number=6)), "ledger_chain_broken", "has number 6"),
@@ -185,8 +192,10 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
         "ledger_source_mismatch",
         "another cluster folder",
     ),
-    "authors left out": (4, Lie(saying(authors=())), "ledger_source_mismatch", "authors are missing: mallory"),
-    "authors not carried on": (5, Lie(saying(authors=())), "ledger_source_mismatch", "not applied before"),
+    "authors left out": (6, Lie(saying(authors=())), "ledger_source_mismatch", "not the people of its origins"),
+    "origins left out": (6, Lie(saying(authors=(), origins=())), "ledger_source_mismatch", "for graph.legacy"),
+    "origins not carried on": (7, Lie(saying(authors=(), origins=())), "ledger_source_mismatch", "for graph.legacy"),
+    "a signer made up": (6, Lie(signed_by("ada")), "ledger_source_mismatch", "is not signed by ada"),
     "converged to another configuration": (
         6,
         Lie(state=lambda s: replace(s, config_digest=OTHER)),

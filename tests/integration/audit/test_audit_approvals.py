@@ -73,8 +73,10 @@ def test_an_approval_counts_only_if_the_planner_would_count_it(
 def test_an_approval_by_an_author_does_not_count(life: Life) -> None:
     commit = by(life, "ben", "ben@example.org")
     lie = used(life, 7, commit, "ben@example.org")
-    authors = ("ben@example.org", "mallory@example.org")
-    report = life.audit(life.forge(7, replace(lie, entry=lambda e: replace(lie.entry(e), authors=authors))))
+    people = ("ben@example.org", "dora@example.org")
+    origins = tuple(replace(origin, people=people) for origin in life.entry(7).origins)
+    said = replace(lie, entry=lambda e: replace(lie.entry(e), authors=people, origins=origins))
+    report = life.audit(life.forge(7, said))
     assert report.finding is not None
     assert report.finding.detail.startswith("approval_self: ")
 
@@ -123,7 +125,7 @@ def test_a_delete_that_was_never_approved_is_not_completed_by_recovery(life: Lif
 def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> None:
     life = Life(tmp_path, config=CONFIG + "  required: 2\n")
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
     life.approve("ben", "graph.legacy")
     assert life.apply().converged
@@ -138,7 +140,7 @@ def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> N
 def test_a_delete_by_two_that_was_cut_short_spends_both_approvals(tmp_path: Path) -> None:
     life = Life(tmp_path, config=CONFIG + "  required: 2\n")
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
     life.approve("ben", "graph.legacy")
     assert not life.apply(dying_at="cluster_apply.after_graph_delete").ok
@@ -172,15 +174,15 @@ def test_keys_count_at_the_time_of_the_entry_not_today(tmp_path: Path) -> None:
 def test_a_revoked_key_counts_before_and_not_after_its_revocation(tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
     life.apply()
     config = life.config.replace("approvals:\n", "approvals:\n  revoked_keys: .gitops/revoked\n")
     revoked = f"{public_key(life.keys['ada'])}\n".encode()
-    life.change("mallory", {"gitops.yaml": config.encode(), ".gitops/revoked": revoked})
+    life.change("dora", {"gitops.yaml": config.encode(), ".gitops/revoked": revoked})
     life.approve("ben", "trust.brain")
     life.apply()
-    life.change("mallory", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
+    life.change("dora", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
     given = life.approve("ben", "graph.notes")
     life.apply()
     assert life.audit(life.chain()[-1]).ok

@@ -32,7 +32,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Life:
     life = waiting(tmp_path_factory.mktemp("emergency"))
     identity = made(alone(life))
     life.apply()
-    life.change("mallory", {"cluster/notes.gq": QUERY})
+    life.change("dora", {"cluster/notes.gq": QUERY})
     assert countersign(office(life, "ben"), identity, "seen").ok
     assert life.apply().ok
     assert [life.entry(n).kind for n in range(4, 8)] == ["intent", "apply", "countersign", "apply"]

@@ -167,7 +167,7 @@ def test_an_apply_on_a_rewound_server_is_refused_although_its_own_notes_were_rew
     life = Life(tmp_path)
     life.begin()
     refresh(life.workspace())
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
     *_, before, head = life.chain()
     for ref in (LEDGER, f"refs/gitops/seen/{CLUSTER}"):

@@ -129,7 +129,7 @@ class Hub:
         rule = project.config().cluster(None)
         position = project.position(rule)
         if request is None:
-            workspace = project.workspace(rule, self.tip(), position, base=position.applied, actor=email(who))
+            workspace = project.workspace(rule, self.tip(), position, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
         store = self.loop.store

@@ -37,6 +37,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.forge.refs.documents.REACTIONS": {1: ("forge/reactions_1.json",)},
     "gitops.forge.refs.documents.REQUEST": {1: ("forge/request_1.json",), 2: ("forge/request_2.json",)},
     "gitops.forge.refs.documents.STATUS": {1: ("forge/status_1.json", "forge/status_1.described.json")},
+    "gitops.approvals.pushes.PUSH_RECORD": {1: ("push_1.json", "push_1.login.json")},
     "gitops.graph.delete.DELETION": {1: ("graph/deletion_1.json",)},
     "gitops.graph.history.leases.LEASE": {1: ("graph/lease_1.json",)},
     "gitops.graph.lines.BRANCHES": {1: ("graph/branches_1.json",)},

@@ -1,10 +1,7 @@
-"""The authors of a change: the identities that may not approve it.
+"""The authors that entries of the first release name: everybody whom a commit that touched the folder or the rules names.
 
-Author lines are claims, so in doubt a person counts: everybody named as author or co-author of a commit that touches the
-cluster folder or the keys and rules, everybody whose key signed such a commit in a request, and everybody who pushed it.
-Committers do not count: a forge makes the person who presses the merge button the committer of a squash. A merge commit counts
-only if it changed something beyond what merging its parents gives. An address that a forge makes up for people who hide theirs
-names the account by its number: then the account is an author, too.
+Author lines are claims, so these authors are not all there are. The rules of this release are in
+`gitops.approvals.origins`; these check whether an entry of the first release is what that release wrote.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import re
 from collections.abc import Iterator
 
 from gitops.git.port import Commit, GitReader
-from gitops.model.trust import TrustRoot
 
 # What forges write for the authors of commits that they squash into one.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
@@ -36,23 +32,6 @@ def authors_of(
         found |= {commit.author.email.strip(), *(email.strip() for email in _CO_AUTHOR.findall(commit.message))}
     accounts = {f"{_FORGES[made_up[2]]}:{made_up[1]}" for made_up in map(_MADE_UP.fullmatch, found) if made_up}
     return frozenset((found | accounts) - {""})
-
-
-def signers_of(
-    reader: GitReader, trust: TrustRoot, *, base: str | None, head: str, path: str, files: tuple[str, ...] = ()
-) -> frozenset[str]:
-    """Principals whose keys signed one of the commits that `authors_of` looks at.
-
-    Every listed key counts, also an expired or revoked one and one for another purpose: signing with an old key does not make
-    another person the author. For the same reason all principals of a key's line count.
-    """
-    named = {signer.key: signer.principals for signer in trust.signers}
-    found: set[str] = set()
-    for commit in _touching(reader, base, head, (path, *files)):
-        signature = reader.signature(commit.id)
-        if signature.good:
-            found.update(named.get(signature.key, ()))
-    return frozenset(found)
 
 
 def _touching(reader: GitReader, base: str | None, head: str, paths: tuple[str, ...]) -> Iterator[Commit]:

@@ -1,0 +1,205 @@
+"""Which commits count for a change: rule 1 of `gitops.approvals.origins`.
+
+A commit is compared with each of its parents. It counts for an address that both declare differently, for keys and rules if
+their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
+merging gives: its parents are compared with the commit at which they parted, and where both sides changed an address, the
+merge is compared with the merged tree. Work is bounded: what is not compared any more counts for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from gitops.config.difference import Differences
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths
+from gitops.config.source import SourceTree
+from gitops.core.errors import GitopsError
+from gitops.git.port import Commit, GitReader
+from gitops.model.address import Address, Kind
+
+_DECLARED = frozenset({Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY})
+_CLUSTER_FILE = "cluster.yaml"
+_MOST_EFFORT = 3000
+_MOST_PATHS = 2000
+_MOST_MERGES = 60
+_MOST_MERGED = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What differs between two trees. `scope`: what is neither a resource nor a key or rule, such as the storage of a cluster."""
+
+    addresses: frozenset[Address] = frozenset()
+    rules: bool = False
+    scope: bool = False
+    everything: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.addresses) or self.rules or self.scope or self.everything
+
+    def counts(self, address: Address) -> bool:
+        """Whether this is a difference at an address."""
+        if self.everything or address.kind in _DECLARED:
+            return self.everything or address in self.addresses
+        return self.rules or (self.scope and address.kind is not Kind.TRUST)
+
+    def overlaps(self, other: Touched) -> bool:
+        """Whether both may differ at one address."""
+        if self.everything or other.everything:
+            return bool(self) and bool(other)
+        both = (self.rules and other.rules) or (self.scope and other.scope)
+        return both or not self.addresses.isdisjoint(other.addresses)
+
+
+_NOTHING, _EVERYTHING = Touched(), Touched(everything=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _MergeTouched:
+    """What a merge changed: `ours` and `theirs` compare it with its parents, `before` these with the commit where they parted.
+
+    `merged` compares it with what merging gives; it matters where the merge differs from both.
+    """
+
+    ours: Touched
+    theirs: Touched
+    before: tuple[Touched, Touched]
+    merged: Touched
+
+    def counts(self, address: Address) -> bool:
+        """Whether the merge is not what merging gives at an address."""
+        one, other = self.ours.counts(address), self.theirs.counts(address)
+        if one and other:
+            return self.merged.counts(address)
+        # It took the other side: that is what merging gives where this side did not change anything.
+        return (one and self.before[0].counts(address)) or (other and self.before[1].counts(address))
+
+
+class CountedCommits:
+    """Compares the commits of one cluster folder; what is found is kept by tree ids."""
+
+    def __init__(
+        self,
+        reader: GitReader,
+        paths: Iterable[str],
+        rule_files: Mapping[str, bytes],
+        open_tree: Callable[[str, str], SourceTree],
+    ) -> None:
+        """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
+
+        `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path.
+        """
+        self._reader = reader
+        self._paths = tuple(sorted(set(paths)))
+        self._rule_files = frozenset(rule_files)
+        self._open_tree = open_tree
+        self._differences = Differences()
+        self._folders: dict[tuple[str, str], Touched] = {}
+        self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
+        self._configs: dict[bytes, frozenset[str] | None] = {}
+        self._merges = 0
+        self._merged = 0
+
+    def counts(self, commit: Commit, address: Address) -> bool:
+        """Whether a commit counts for an address."""
+        return self._touched(commit).counts(address)
+
+    @cached_property
+    def _known(self) -> dict[str, Touched | _MergeTouched]:
+        return {}
+
+    def _touched(self, commit: Commit) -> Touched | _MergeTouched:
+        if commit.id not in self._known:
+            self._known[commit.id] = self._compared(commit)
+        return self._known[commit.id]
+
+    def _compared(self, commit: Commit) -> Touched | _MergeTouched:
+        sides = [self._between(self._reader.commit(parent).tree, commit.tree) for parent in commit.parents]
+        if not sides:
+            # A history of its own: there is nothing that it could be compared with.
+            found = any(self._reader.subtree(commit.tree, path) is not None for path in self._paths)
+            return _EVERYTHING if found else _NOTHING
+        if not any(sides):
+            return _NOTHING
+        if len(sides) == 1:
+            return sides[0]
+        return self._merge(commit, *sides) if len(sides) == 2 else _union(sides)  # noqa: PLR2004 - the sides of a merge
+
+    def _merge(self, commit: Commit, ours: Touched, theirs: Touched) -> Touched | _MergeTouched:
+        self._merges += 1
+        parted = self._reader.merge_base(*commit.parents) if self._merges <= _MOST_MERGES else None
+        if parted is None:
+            return _EVERYTHING
+        base = self._reader.commit(parted).tree
+        one, other = (self._between(base, self._reader.commit(parent).tree) for parent in commit.parents)
+        merged = _NOTHING
+        if ours.overlaps(theirs):
+            self._merged += 1
+            tree = self._reader.merge(*commit.parents).tree if self._merged <= _MOST_MERGED else None
+            merged = _EVERYTHING if tree is None else self._between(tree, commit.tree)
+        return _MergeTouched(ours, theirs, (one, other), merged)
+
+    def _between(self, old: str, new: str) -> Touched:
+        """What differs between two root trees."""
+        if old == new:
+            return _NOTHING
+        rules = Touched(rules=self._rules_differ(old, new))
+        return _union([rules, *(self._folder_between(old, new, path) for path in self._paths)])
+
+    def _folder_between(self, old: str, new: str, path: str) -> Touched:
+        """What differs in one folder of two root trees."""
+        before, after = (self._reader.subtree(tree, path) for tree in (old, new))
+        if before == after:
+            return _NOTHING
+        if before is None or after is None:
+            return _EVERYTHING
+        if (before, after) not in self._folders:
+            self._folders[before, after] = self._trees_between(before, after, path)
+        return self._folders[before, after]
+
+    def _trees_between(self, before: str, after: str, path: str) -> Touched:
+        """What differs between two trees of a cluster folder."""
+        if self._differences.effort > _MOST_EFFORT:
+            return _EVERYTHING
+        try:
+            paths = self._reader.changed_paths(before, after)
+            if len(paths) > _MOST_PATHS:
+                return _EVERYTHING
+            addresses = self._differences.certain(self._open_tree(before, path), self._open_tree(after, path), paths)
+        except GitopsError:
+            return _EVERYTHING
+        return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
+
+    def _rules_differ(self, old: str, new: str) -> bool:
+        """Whether the keys and rules of two root trees may differ; they do where either cannot be read."""
+        before, after = self._rules_at(old), self._rules_at(new)
+        return before is None or before != after
+
+    def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
+        """The files of keys and rules in a root tree: those that it names, and those of the head; None if it cannot be read."""
+        if tree not in self._rules:
+            source = self._reader.read(tree, CONFIG_FILE)
+            named = frozenset[str]() if source is None else self._paths_in(source)
+            paths = None if named is None else named | self._rule_files
+            self._rules[tree] = None if paths is None else {path: self._reader.read(tree, path) for path in paths}
+        return self._rules[tree]
+
+    def _paths_in(self, config: bytes) -> frozenset[str] | None:
+        if config not in self._configs:
+            try:
+                self._configs[config] = frozenset(trust_paths(parse_bot_config(config)))
+            except GitopsError:
+                self._configs[config] = None
+        return self._configs[config]
+
+
+def _union(sides: list[Touched]) -> Touched:
+    """What differs on any side."""
+    return Touched(
+        frozenset[Address]().union(*(side.addresses for side in sides)),
+        any(side.rules for side in sides),
+        any(side.scope for side in sides),
+        any(side.everything for side in sides),
+    )

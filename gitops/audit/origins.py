@@ -1,0 +1,103 @@
+"""Whether an entry names the authors of its gated and waiting changes: the rules of `gitops.approvals.origins`, applied again.
+
+What a forge listed and a server recorded is known to the bot alone: here the entry is believed. Everything else is checked:
+
+1. The authors are the people of all origins.
+2. What waited after the entry before still has the same origins.
+3. Every commit that counts for a change has an origin, with everybody whom the commit names, and whose key signed it.
+4. A signature holds, and is of a key of the person that the origin names.
+5. A commit that stands for a request is what merging the request gives, where the commits of the request are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gitops.approvals.counting import CountedCommits
+from gitops.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied, waiting_origins
+from gitops.audit.trail import entry_time
+from gitops.audit.walk import Walk
+from gitops.core.codes import Code
+from gitops.core.errors import IntegrityError
+from gitops.ledger.chain import VerifiedEntry
+from gitops.model.address import Address
+from gitops.model.change import Disposition
+from gitops.model.ledger import UNKNOWN_AUTHOR, LedgerEntry, SourceRevision
+from gitops.model.origin import How, Origin
+
+_RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
+_WAITS = (Disposition.BLOCKED, Disposition.DEFERRED)
+
+
+def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
+    """Raise IntegrityError `ledger_source_mismatch` for the first difference; `source` continues the entry before."""
+    entry, previous = found.entry, walk.previous
+    if previous is None or previous.entry.source is None:
+        return
+    named = {name for origin in entry.origins for name in origin.people}
+    unknown = {UNKNOWN_AUTHOR for origin in entry.origins if origin.how is How.UNKNOWN}
+    if set(entry.authors) != named | unknown:
+        raise _mismatch("its authors are not the people of its origins")
+    carried = () if walk.settled else waiting_origins(previous.entry)
+    origins = _recomputed(walk, found, previous.entry.source.commit, source, carried)
+    for address in _addresses(entry):
+        recorded = [each for each in entry.origins if not each.resources or address in each.resources]
+        _compare(origins.authors_of(address).origins, recorded, address)
+    for origin in entry.origins:
+        if origin.how is How.SIGNATURE:
+            key = walk.reader.signature(origin.commit)
+            if not key.good or origin.by not in found.before.names(key.key):
+                raise _mismatch(f"commit {origin.commit[:12]} is not signed by {origin.by}")
+    _check_merges(walk, entry.origins)
+
+
+def _recomputed(
+    walk: Walk, found: VerifiedEntry, base: str, source: SourceRevision, carried: Sequence[Origin]
+) -> Origins:
+    """The origins by git, with the pushes and requests that the entry records."""
+    entry, reader = found.entry, walk.reader
+    claims = {each.commit: Pushed(each.how, each.by, each.by) for each in entry.origins if each.how in _RECORDED}
+    known = KnownOrigins(
+        lambda commit: (claims[commit],) if commit in claims else (),
+        {each.commit: each.by for each in entry.origins if each.how is How.MERGE},
+    )
+    files = walk.rules.files(source.commit)
+    counted = CountedCommits(reader, [entry.target.path], files, lambda tree, _: walk.open_tree(reader, tree))
+    unapplied = Unapplied(base, (source.commit,), found.before, entry_time(entry))
+    return Origins(reader, unapplied, counted, lambda: known, carried)
+
+
+def _addresses(entry: LedgerEntry) -> Iterator[Address]:
+    """The changes whose origins the entry must have: those that an approval permitted, and those that wait."""
+    used = {use.resource for use in entry.approvals}
+    return (each.resource for each in entry.changes if each.resource in used or each.disposition in _WAITS)
+
+
+def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:
+    people: dict[str, set[str]] = {}
+    for origin in recorded:
+        people.setdefault(origin.commit, set()).update(origin.people)
+    for origin in expected:
+        if origin.commit not in people:
+            raise _mismatch(f"the origin of commit {origin.commit[:12]} is missing for {address}")
+        missing = sorted(set(origin.people) - people[origin.commit])
+        if missing:
+            raise _mismatch(f"authors of {address} are missing: {', '.join(missing)}")
+
+
+def _check_merges(walk: Walk, origins: Sequence[Origin]) -> None:
+    """Part 5."""
+    reader, stand = walk.reader, {each.commit: each.by for each in origins if each.how is How.MERGE}
+    parents = {commit: next(iter(reader.commit(commit).parents), None) for commit in stand}
+    for last in stand.keys() - {parent for parent in parents.values() if parent is not None}:
+        head, first = stand[last], last
+        while (before := parents[first]) is not None and stand.get(before) == head:
+            first = before
+        if before is None or reader.resolve(head) is None:
+            continue
+        if reader.is_ancestor(last, head) or reader.merge(before, head).tree != reader.commit(last).tree:
+            raise _mismatch(f"commit {last[:12]} is not what merging {head[:12]} gives")
+
+
+def _mismatch(detail: str) -> IntegrityError:
+    return IntegrityError(Code.LEDGER_SOURCE_MISMATCH, detail)

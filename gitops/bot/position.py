@@ -1,0 +1,42 @@
+"""Where the ledger of a cluster is: what it records as applied, and under which rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.model.ledger import Debt
+from gitops.model.origin import Origin
+from gitops.model.scope import ClusterScope
+from gitops.model.trust import TrustRoot
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPosition:
+    """What the ledger of a cluster records: `applied` is the source commit of its newest entry, None before the first.
+
+    `origins` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
+    them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
+    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster.
+    """
+
+    applied: str | None = None
+    origins: tuple[Origin, ...] = ()
+    converged: bool = True
+    trust: TrustRoot | None = None
+    debts: tuple[Debt, ...] = ()
+    scope: ClusterScope | None = None
+
+    @property
+    def forge_kind(self) -> str | None:
+        """The kind of the forge, if the rules name it."""
+        return None if self.trust is None else self.trust.forge_kind
+
+    @property
+    def takes_forge_approvals(self) -> bool:
+        """Whether a review or a command on the forge counts as an approval of any change."""
+        return self.trust is not None and "irreversible" in self.trust.via_forge
+
+    @property
+    def needs_forge_verdict(self) -> bool:
+        """Whether the forge itself has to call a change request approved."""
+        return self.trust is not None and self.trust.forge_verdict

@@ -1,0 +1,52 @@
+"""Push certificates: what `git push --signed` states, and what its signature covers.
+
+The lines say which refs were to move from where to where. The name of the pusher and the address are claims and are not read; the
+nonce was made by the server, and its first part is the server's time.
+
+Source: gitprotocol-pack(5), "Push Certificate"; git-receive-pack(1).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from gitops.git.port import RefUpdate
+
+_ARMOR = "-----BEGIN SSH SIGNATURE-----"
+_MOVE = re.compile(r"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[^\x00-\x20\x7f]{1,1000})", re.ASCII)
+_VERSION = "certificate version 0.1"
+_NONCE = re.compile(r"nonce ([1-9][0-9]{0,11})-[0-9a-f]+", re.ASCII)
+_MAX = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PushCertificate:
+    """One certificate: the moves of refs, the time of its nonce, and the bytes that `armor` signs."""
+
+    updates: frozenset[RefUpdate]
+    at: datetime
+    payload: bytes
+    armor: str
+
+
+def read_certificate(text: str) -> PushCertificate | None:
+    """A certificate with one nonce, at least one move and an SSH signature; None for anything else."""
+    payload, found, rest = text.partition(_ARMOR)
+    header, blank, moves = payload.partition("\n\n")
+    lines = header.split("\n")
+    nonces = [match for match in map(_NONCE.fullmatch, lines) if match]
+    if len(text) > _MAX or not found or not blank or lines[0] != _VERSION or len(nonces) != 1:
+        return None
+    updates = [_update(line) for line in moves.removesuffix("\n").split("\n")]
+    known = frozenset(update for update in updates if update is not None)
+    if len(known) != len(updates) or len({update.ref for update in known}) != len(known):
+        return None
+    at = datetime.fromtimestamp(int(nonces[0][1]), UTC)
+    return PushCertificate(known, at, payload.encode(), found + rest)
+
+
+def _update(line: str) -> RefUpdate | None:
+    match = _MOVE.fullmatch(line)
+    return None if match is None else RefUpdate(match[3], match[1], match[2])
