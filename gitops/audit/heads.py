@@ -10,12 +10,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import count
 
 from gitops.audit.report import AuditFinding, AuditWitnesses
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
-from gitops.ledger.witnesses import WitnessedLedger, WitnessKind, document_problem, named_entry, verify_witness
+from gitops.ledger.witnesses import (
+    EntryWitness,
+    WitnessedLedger,
+    WitnessKind,
+    document_problem,
+    named_entry,
+    verify_witness,
+)
 
 __all__ = ["find_contradictions"]
 
@@ -34,7 +43,7 @@ def find_contradictions(
         witness = None if entry is None else verify_witness(reader, entry, ledger)
         if witness is not None and witness.contradicts:
             branch = ref.removeprefix("refs/heads/")
-            if doubt := _doubt(reader, commit, witness.entry, ledger):
+            if doubt := _doubt(reader, commit, witness, ledger):
                 yield f"{branch} names entry {witness.entry[:12]}, {witness.detail}; {doubt}, so it proves nothing; delete it"
                 continue
             detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}, which the ledger does not have"
@@ -43,10 +52,10 @@ def find_contradictions(
         yield _compare_copy(reader, ledger, numbers, who, commit)
 
 
-def _doubt(reader: GitReader, commit: str, entry: str, ledger: WitnessedLedger) -> str:
+def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
     """Why a signed document proves nothing; empty if it is a proof."""
     try:
-        return document_problem(reader, commit, entry, ledger)
+        return document_problem(reader, commit, witness, ledger)
     except GitopsError as error:
         return error.detail
 
@@ -58,7 +67,8 @@ def _compare_copy(
     head = ledger.head or ""
     if commit in numbers:
         return f"witness {who} has {'the same head' if commit == head else f'an older head, entry {numbers[commit]}'}"
-    witness = verify_witness(reader, commit, ledger)
+    # The auditor named this copy: its history is read whatever its length.
+    witness = verify_witness(reader, commit, replace(ledger, steps=count()))
     if witness.kind is WitnessKind.NEWER:
         detail = f"witness {who} has a newer head, {commit[:12]}, {witness.detail}: an old state is served here"
         return AuditFinding(head, 0, Code.LEDGER_BEHIND, detail)

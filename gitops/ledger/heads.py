@@ -36,6 +36,7 @@ from gitops.ledger.chain import (
 )
 from gitops.ledger.readings import restore_commands
 from gitops.ledger.witnesses import (
+    EntryWitness,
     LedgerEntries,
     WitnessedLedger,
     document_problem,
@@ -169,7 +170,7 @@ class Heads:
             witness = None if entry is None else verify_witness(self._store, entry, ledger)
             if witness is None or not witness.contradicts:
                 continue
-            branch, doubt = ref.removeprefix("refs/heads/"), self._doubt(commit_id, witness.entry, ledger)
+            branch, doubt = ref.removeprefix("refs/heads/"), self._doubt(commit_id, witness, ledger)
             detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}; "
             if doubt:
                 detail += f"{doubt}, so it proves nothing: git push origin --delete {branch}"
@@ -192,10 +193,10 @@ class Heads:
         )
         return WitnessedLedger(self.cluster, head, entries, settings.anchor, repository)
 
-    def _doubt(self, commit_id: str, entry: str, ledger: WitnessedLedger) -> str:
+    def _doubt(self, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
         """Why a signed document proves nothing; empty if it is a proof."""
         try:
-            return document_problem(self._store, commit_id, entry, ledger)
+            return document_problem(self._store, commit_id, witness, ledger)
         except GitopsError as error:
             return error.detail
 
@@ -216,11 +217,11 @@ class Heads:
         """The entries that signed documents prove, by the branch that names them, whatever the ledger branch has."""
         ledger, signed = self._witnessed(None), self.approvals()
         named = {ref: named_entry(self._store, commit) for ref, commit in signed.items()}
+        witnesses = {ref: verify_witness(self._store, entry, ledger) for ref, entry in named.items() if entry}
         return {
-            ref: entry
-            for ref, entry in named.items()
-            if entry and verify_witness(self._store, entry, ledger).contradicts
-            if not self._doubt(signed[ref], entry, ledger)
+            ref: witness.entry
+            for ref, witness in witnesses.items()
+            if witness.contradicts and not self._doubt(signed[ref], witness, ledger)
         }
 
     def approvals(self) -> Mapping[str, str]:

@@ -13,8 +13,8 @@ was rewound, forked or replaced, or its server shows an old state of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gitops.core.clock import parse_timestamp
@@ -34,6 +34,9 @@ __all__ = [
     "named_entry",
     "verify_witness",
 ]
+
+MOST_STEPS = 2_000
+"""Commits outside of a ledger that one reading of its witnesses looks at."""
 
 Anchor = Callable[[VerifiedEntry], None]
 """Raises GitopsError for a first entry that is not this cluster's."""
@@ -57,13 +60,17 @@ class LedgerEntries(Container[str]):
 
 
 class WitnessKind(StrEnum):
-    """How a named entry relates to a ledger: part of it, newer, of another chain, of the ledger before it, or not proven."""
+    """How a named entry relates to a ledger: part of it, newer, of another chain, of the ledger before it, or not proven.
+
+    UNREAD: it is beyond the bound of the history that one reading looks at.
+    """
 
     PART = "part"
     NEWER = "newer"
     FOREIGN = "foreign"
     FORMER = "former"
     UNPROVEN = "unproven"
+    UNREAD = "unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +83,16 @@ class EntryWitness:
 
     @property
     def contradicts(self) -> bool:
-        """Whether it proves that the ledger at hand is not complete."""
-        return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN)
+        """Whether it proves that the ledger at hand is not complete, or may do so."""
+        return self.kind in (WitnessKind.NEWER, WitnessKind.FOREIGN, WitnessKind.UNREAD)
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessedLedger:
     """The ledger that witnesses are compared with: its cluster, its head (None if there is none) and the ids of its entries.
 
-    `repository` is the id that its documents name, None where that is not known: then every id counts.
+    `repository` is the id that its documents name, None where that is not known: then every id counts. `steps` are the commits
+    outside of the ledger that may still be looked at, for all witnesses together: anyone who pushes can make long histories.
     """
 
     cluster: str
@@ -92,6 +100,7 @@ class WitnessedLedger:
     entries: Container[str]
     anchor: Anchor
     repository: str | None = None
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(MOST_STEPS)))
 
 
 def named_entry(reader: GitReader, commit_id: str) -> str | None:
@@ -108,7 +117,20 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
     try:
         if entry in ledger.entries:
             return EntryWitness(WitnessKind.PART, entry)
-        joins = _newest_common(reader, entry, ledger.entries)
+        # The history of a commit that is not a signed entry itself is not read.
+        read_verified_entry(reader, entry)
+        joins, at = None, entry
+        while at not in ledger.entries:
+            if next(ledger.steps, None) is None:
+                return EntryWitness(
+                    WitnessKind.UNREAD, entry, f"which has more than {MOST_STEPS} commits outside of the ledger"
+                )
+            parents = reader.commit(at).parents
+            if not parents:
+                break
+            at = parents[0]
+        else:
+            joins = at
         found = verify_chain(reader, entry, joins)
         if ledger.cluster not in (found.entry.target.cluster, *found.entry.new_names):
             raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"it is an entry of cluster {found.entry.target.cluster}")
@@ -124,11 +146,14 @@ def verify_witness(reader: GitReader, entry: str, ledger: WitnessedLedger) -> En
     return EntryWitness(kind, entry, f"which follows entry {joins[:12]}")
 
 
-def document_problem(reader: GitReader, commit_id: str, entry: str, ledger: WitnessedLedger) -> str:
-    """Why a signed document that names `entry` proves nothing about the ledger: rule 2. Empty if it is a proof.
+def document_problem(reader: GitReader, commit_id: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:
+    """Why a signed document that names an entry proves nothing about the ledger: rule 2. Empty if it is a proof.
 
-    The chain of `entry` has been verified. Raises GitopsError for objects that cannot be read.
+    The chain of the entry has been verified, unless it is unread: then the document counts all the same if the ledger at hand, if
+    there is one, trusts its key. Anyone can sign a long chain with keys of their own.
+    Raises GitopsError for objects that cannot be read.
     """
+    entry = witness.entry
     found = read_verified_entry(reader, entry)
     if ledger.repository not in (None, found.entry.target.repository):
         return f"its ledger is that of repository {found.entry.target.repository}"
@@ -143,6 +168,11 @@ def document_problem(reader: GitReader, commit_id: str, entry: str, ledger: Witn
         return "it is not signed" if not signature.signed else "its signature does not hold"
     if at is None or found.after.principal(signature.key, at=at) is None:
         return f"its {signature.key_type} key was not trusted after that entry"
+    if witness.kind is WitnessKind.UNREAD and ledger.head is not None:
+        newest = read_verified_entry(reader, ledger.head)
+        now = parse_timestamp(newest.entry.at)
+        if now is None or newest.after.principal(signature.key, at=now) is None:
+            return f"its {signature.key_type} key is not trusted here"
     return ""
 
 
@@ -150,11 +180,3 @@ def _former_genesis(reader: GitReader, ledger: WitnessedLedger) -> str | None:
     """The first entry of the ledger that the one at hand follows, if an import said so."""
     former = None if ledger.head is None else first_entry(reader, ledger.head).entry.former
     return None if former is None else former.genesis
-
-
-def _newest_common(reader: GitReader, entry: str, entries: Container[str]) -> str | None:
-    """The newest commit on the first-parent chain of `entry` that is also one of `entries`."""
-    at: str | None = entry
-    while at is not None and at not in entries:
-        at = next(iter(reader.commit(at).parents), None)
-    return at

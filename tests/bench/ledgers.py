@@ -42,6 +42,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     yield from _store_figures(effort, "folder", folder, trust)
     alone = _repository(home / "alone.git", effort.environment())
     yield from _store_figures(effort, "branch, same repository", _branch(alone, SelfRemote(alone), key), trust)
+    yield _junk_figure(effort, alone, _branch(alone, SelfRemote(alone), key))
     near = _repository(home / "near.git", effort.environment())
     far = _repository(home / "far.git", effort.environment())
     remote = ProgramRemote(near.git_dir, far.git_dir, environ=effort.environment())
@@ -79,6 +80,20 @@ def _store_figures(effort: Effort, label: str, ledger: LedgerStore, trust: Mappi
         ledger.release(lock_id)
 
     yield Figure(f"lock and unlock: {label}", "ms", repeated(effort.samples, locked))
+
+
+def _junk_figure(effort: Effort, repository: Repository, ledger: LedgerStore) -> Figure:
+    """What a plan reads of approvals where a thousand branches, each with a long history, were pushed among them."""
+    from tests.support.junk import push_junk
+
+    push_junk(Path(repository.git_dir), branches=1_000, commits=5_000, cluster=_CLUSTER)
+    ledger.view()
+    return Figure(
+        "read the approvals among 1,000 junk branches of 5,000 commits",
+        "ms",
+        repeated(effort.samples, ledger.approvals),
+        goal=1_000,
+    )
 
 
 def _signature_figures(effort: Effort, repository: Repository, key: Path) -> Iterator[Figure]:
