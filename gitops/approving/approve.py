@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from gitops.approvals.data import data_refusal
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approvals.verify import ApprovalNeed, change_digest, verify_approval
 from gitops.cluster.session import Session, StateNeed, in_session
@@ -124,18 +125,23 @@ def sign_approval(
     publisher: ApprovalPublisher,
     *,
     plan_digest: str | None = None,
+    rows: int | None = None,
     emergency: str | None = None,
 ) -> ApproveOutcome:
     """Sign and push an approval for the gated change of `address`; refused before the push when it would not count.
 
-    `plan_digest` is that of the plan that the approver has seen. `emergency` is the reason of one person who acts alone: such
-    an approval leaves a debt.
+    `plan_digest` is that of the plan that the approver has seen, and `rows` how many the graph had then. `emergency` is the
+    reason of one person who acts alone: such an approval leaves a debt.
     """
     via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         gated = read_gated_change(current, address)
-        return gated.subject, lambda: publish_approval(gated, publisher, via=via, emergency=emergency)
+
+        def write() -> Written:
+            return publish_approval(_as_seen(gated, rows), publisher, via=via, emergency=emergency)
+
+        return gated.subject, write
 
     return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
@@ -177,6 +183,18 @@ def approve_in_session(
         )
 
     return in_session(workspace, "approve", StateNeed.REQUIRED, body, exclusive=exclusive)
+
+
+def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
+    """The gated change with the rows that the approver has seen. Raises GitopsError where the graph has too many more by now."""
+    now = gated.change.seen
+    if rows is None or now is None:
+        return gated
+    seen = replace(now, rows=min(rows, now.rows))
+    refusal = data_refusal(gated.change, seen, gated.trust.data_growth)
+    if refusal is not None:
+        raise GitopsError(*refusal, path=gated.change.address)
+    return replace(gated, change=replace(gated.change, seen=seen))
 
 
 def read_gated_change(current: Session, address: Address) -> GatedChange:

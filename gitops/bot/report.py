@@ -275,7 +275,7 @@ def _gate_states(subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bo
             (d.code, d.message) for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS
         )
         selected = [*chosen, "--cluster", subject.cluster]
-        command = "" if plan is None else approve_command(need.resource, plan.digest, selected)
+        command = "" if plan is None else approve_command(plan, need.resource, selected)
         states.append(
             ApprovalState(
                 resource=need.resource,

@@ -60,13 +60,17 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         if not seen.ok or seen.about is None:
             return seen
         now = seen.about.plan.digest
+        change = seen.about.plan.change(address)
+        rows = None if change is None or change.seen is None else change.seen.rows
         alone = [] if emergency is None else ["--break-glass", "--reason", emergency]
+        alone += [] if rows is None else ["--rows", str(rows)]
         if digest in (None, now) and not _confirmed(options, seen, digest, ["approve", address, *alone], "--plan", now):
             return FAILED if _on_terminal(options) else USAGE
         digest = digest or now
+        options.rows = rows if options.rows is None else options.rows
     if publisher is None:
         return record_approval(workspace, address, plan_digest=digest)
-    return sign_approval(workspace, address, publisher, plan_digest=digest, emergency=emergency)
+    return sign_approval(workspace, address, publisher, plan_digest=digest, rows=options.rows, emergency=emergency)
 
 
 def revoke(options: argparse.Namespace) -> DecisionOutcome | int:

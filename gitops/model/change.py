@@ -53,6 +53,11 @@ class Seen:
     rows: int
     version: int
 
+    @property
+    def words(self) -> str:
+        """What an approver has to know of it, in a line."""
+        return f"{self.rows} rows in version {self.version} of graph {self.incarnation}"
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -72,7 +72,7 @@ def change_rows(
             "action": _action(change, gated),
             "resource": change.address,
             "effect": _effect(change, words),
-            "details": change.details,
+            "details": change.details if change.seen is None else (*change.details, change.seen.words),
         }
         for change in sorted(changes, key=lambda each: (_risk(each, gated), each.address))
     )

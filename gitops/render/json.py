@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import (
@@ -27,7 +28,7 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import ApprovalRequirement
+from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible_json
 
@@ -227,12 +228,18 @@ def _command(outcome: PlanOutcome, need: ApprovalRequirement) -> str | None:
     """The command that approves a change of a plan, where one is missing and can be given for this plan."""
     if outcome.plan is None or outcome.selected is None or need.satisfied:
         return None
-    return approve_command(need.resource, outcome.plan.digest, outcome.selected)
+    return approve_command(outcome.plan, need.resource, outcome.selected)
 
 
-def approve_command(address: str, digest: str, selected: Iterable[str]) -> str:
-    """The command that approves one change of a plan, quoted for a shell; `selected` are the options that select the plan."""
-    return shlex.join(["gitops", "approve", address, *selected, "--plan", digest])
+def approve_command(plan: Plan, address: Address, selected: Iterable[str]) -> str:
+    """The command that approves one change of a plan, quoted for a shell; `selected` are the options that select the plan.
+
+    It names what its user has seen: the plan, and the rows of the graph that the change is about.
+    """
+    change = plan.change(address)
+    seen = None if change is None else change.seen
+    rows = [] if seen is None else ["--rows", str(seen.rows)]
+    return shlex.join(["gitops", "approve", address, *selected, *rows, "--plan", plan.digest])
 
 
 def rule_forms(changes: Iterable[RuleChange]) -> Form:

@@ -109,7 +109,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
     if missing and outcome.selected is not None:
         lines.append("  to approve, as a person who is not an author:")
-        lines += [f"    {approve_command(address, plan.digest, outcome.selected)}" for address in missing]
+        lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
     return lines
 
 
@@ -140,6 +140,7 @@ def change_lines(plan: Plan) -> list[str]:
         lines.append(_change(change))
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
         lines += [f"      {detail}" for detail in change.details]
+        lines += [] if change.seen is None else [f"      {change.seen.words}"]
         if (view := views.get(change.address)) is None:
             continue
         lines += [] if view.supported else ["      migration UNSUPPORTED:"]

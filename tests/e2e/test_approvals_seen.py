@@ -148,6 +148,23 @@ def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_coun
     assert "README.md" in refused[0]
 
 
+def test_rows_that_came_after_the_comment_are_not_signed_away(loop: Loop) -> None:
+    """Bob reads that the graph is empty, and on a machine with the data the command would read it again."""
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    assert "- 0 rows in version 1 of graph `" in loop.comment(1)
+    command = shlex.split(printed_command(loop.comment(1)))[1:]
+    rows = loop.folder / "rows.jsonl"
+    rows.write_text('{"type": "Contact", "data": {"name": "ada"}}\n')
+    loop.gitops("bot", "graph", "load", "legacy", str(rows), "--root", str(loop.graph("legacy")))
+    loop.program("bob", "git", "config", "gitops.root", str(loop.folder / "data"))
+    refused = loop.gitops("bob", *command, check=False)
+    assert (refused.code, "approval_data_grew" in refused.text) == (1, True), refused.text
+    assert loop.approvals() == ()
+    shown = loop.gitops("bob", "approve", "graph.legacy", "--request", "1", check=False)
+    assert "1 rows in version 2 of graph " in shown.text
+    assert " --rows 1 " in printed_command(shown.text)
+
+
 def test_log_and_json_say_what_rules_were_changed(asked: tuple[Loop, str]) -> None:
     loop, command = asked
     loop.gitops("bob", *shlex.split(command)[1:])

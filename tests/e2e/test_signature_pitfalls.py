@@ -13,7 +13,7 @@ from gitops.approvals.documents import statement_message, write_approval
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
-from gitops.model.approval import Approval, ApprovalStatement
+from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
 from tests.support.loop import APPROVALS, CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Loop, codes, email
 from tests.support.signed import signer
 
@@ -79,7 +79,8 @@ def test_amending_a_commit_that_somebody_drafted_approves_nothing(pending: Loop,
     """Mallory drafts bob's approval, as either release would write it; bob signs it as he signs every commit."""
     approval, told = _made(pending)
     pending.push("bob", f"{told.ledger_head}:refs/heads/topic")
-    draft = pending.write_approval(approval, replace(told, version=version), "mallory", away=True)
+    told = replace(told, version=version, seen=told.seen if version == STATEMENT_VERSION else None)
+    draft = pending.write_approval(approval, told, "mallory", away=True)
     pending.push("mallory", f"{draft}:refs/heads/topic")
     pending.program("bob", "git", "fetch", "-q", "origin", "topic")
     pending.program("bob", "git", "checkout", "-q", "FETCH_HEAD")

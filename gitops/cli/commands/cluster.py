@@ -105,6 +105,12 @@ CLUSTER_COMMANDS = (
         CONFIG,
         Argument("resource", "RESOURCE", "address of the resource, such as graph.legacy"),
         Argument("--plan", "DIGEST", "the plan that you have seen, by its whole digest; needed without a terminal"),
+        Argument(
+            "--rows",
+            "N",
+            "the rows of the graph that you have seen; growth above approvals.data_growth is refused",
+            type=int,
+        ),
         _YES,
         flag("--break-glass", "approve alone in an emergency; needs --reason"),
         Argument("--reason", "TEXT", "why no second person could approve, in one line"),

@@ -22,7 +22,7 @@ from gitops.git.port import ZERO, Person
 from gitops.git.signatures import sign
 from gitops.ledger.chain import approvals_prefix
 from gitops.model.address import graph_address
-from gitops.model.approval import STATEMENT_VERSION, Via
+from gitops.model.approval import Via
 
 _BACKDATED_TO = 1_550_000_000
 
@@ -206,8 +206,8 @@ def _drafted(copy: ClusterCopy) -> str:
     copy.approve_except_first()
     first, reasons = copy.rules.first_approver, []
     approval, statement = copy.draft_approval(first)
-    for version in (1, STATEMENT_VERSION):
-        commit = copy.approval_commit(STRANGER, approval, replace(statement, version=version))
+    for draft in (statement, replace(statement, version=1, seen=None)):
+        commit = copy.approval_commit(STRANGER, approval, draft)
         copy.put_approval(copy.write_commit(commit, copy.rules.key(first)))
         reasons.append(copy.expect_no_effect())
     return join_reasons(*reasons)
