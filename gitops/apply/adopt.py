@@ -4,23 +4,33 @@
 2. Else this clone saw an entry, or a signed approval or decision names one.
 3. Else graphs that the folder declares exist: what changed them was recorded elsewhere, or not at all.
 
-An import that finds none of these starts a ledger.
+An import that finds none of these starts a ledger. Over one of them, `gitops import --adopt` makes the first entry, which says
+what was found; nothing follows it but an entry of kind `adopt`, for which a quorum has approved `cluster.<name>`, under the keys
+and rules that the earlier ledger had. Until then the anchor beside the graphs still names the earlier ledger.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gitops.apply.entries import make_entry
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
+from gitops.ledger.port import LedgerWrite
 from gitops.ledger.readings import restore_commands
 from gitops.model.address import Kind
-from gitops.model.ledger import FormerLedger
+from gitops.model.change import Change
+from gitops.model.ledger import EntryKind, FormerLedger
+from gitops.plan.adoption import pending_adoption
+from gitops.plan.draft import StateDraft
+from gitops.plan.plan import plan_session
 
-__all__ = ["find_former", "require_fresh"]
+__all__ = ["adopt_former", "found_former"]
 
 
-def find_former(current: Session) -> FormerLedger | None:
+def _find_former(current: Session) -> FormerLedger | None:
     """What is left of an earlier ledger of the cluster; None for a fresh start. Raises GitopsError if that is not known."""
     stores = current.opened
     former = stores.ledger.former()
@@ -31,14 +41,62 @@ def find_former(current: Session) -> FormerLedger | None:
     return FormerLedger(None, None, f"graphs without a ledger: {', '.join(there)}") if there else None
 
 
-def require_fresh(current: Session) -> None:
-    """Refuse an import over an earlier ledger. Raises GitopsError `ledger_adopt_required`, and as `find_former`."""
+def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
+    """What an import follows; None for a fresh start. Without `adopt` an earlier ledger refuses the import.
+
+    With `adopt` the keys and rules of the target branch have to be those of the earlier ledger: its people approve. Raises
+    GitopsError `ledger_adopt_required`, and as the ledger does.
+    """
     governance = current.workspace.governance
-    former = None if governance is None else find_former(current)
+    former = None if governance is None else _find_former(current)
     if governance is None or former is None:
-        return
+        return None
     cluster, remedy = governance.target.cluster, "gitops import --adopt"
+    if adopt and former.trust_digest in (None, governance.trust.digest):
+        return former
     if former.head is not None:
         remedy = restore_commands(cluster, former.head)
     detail = f"there is no ledger branch, but there was a ledger: {former.found}; {remedy}"
+    if adopt:
+        detail = f"{former.found}: the target branch has other keys and rules than that ledger had; revert them first"
     raise GitopsError(Code.LEDGER_ADOPT_REQUIRED, detail, path=f"gitops/ledger/{cluster}")
+
+
+def adopt_former(current: Session) -> tuple[Change, ...]:
+    """Record the approval of an import over an earlier ledger, before anything else is applied.
+
+    Returns the change while it waits, which is reported; nothing for every other newest entry, and once it is recorded.
+    """
+    if pending_adoption(current.view) is None or current.workspace.governance is None:
+        return ()
+    plan, accepted = plan_session(current, current.state)
+    current.problems.extend(plan.diagnostics)
+    (change,) = plan.changes
+    (need,) = plan.approvals_required
+    if not need.satisfied:
+        detail = f"the import over an earlier ledger waits for its approval: gitops approve {change.address}"
+        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail)
+        return plan.changes
+    workspace, draft = current.workspace, StateDraft(current.state)
+    record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
+    draft.use_approvals((approval.approval_id for approval in need.approvals), record)
+    state = replace(draft.state(), revision=current.state.revision + 1)
+    entry = make_entry(
+        workspace,
+        current.view,
+        EntryKind.ADOPT,
+        at=current.at,
+        operation=workspace.ids.ulid(),
+        state_revision=state.revision,
+        plan_digest=plan.digest,
+        config_digest=plan.config_digest,
+        changes=plan.changes,
+        approvals=tuple(accepted.uses[a.approval_id] for a in need.approvals if a.approval_id in accepted.uses),
+    )
+    try:
+        written = LedgerWrite(state, entry, (), need.approvals)
+        current.view = current.opened.ledger.commit(current.view, written)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return plan.changes
+    return ()

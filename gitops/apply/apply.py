@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from gitops.apply.adopt import adopt_former
 from gitops.apply.entries import announced_debts, check_debts, make_entry, origins_of, settle_debts
 from gitops.apply.recover import recover
 from gitops.apply.recovery_rules import Sweep
@@ -62,8 +63,10 @@ def apply(workspace: Workspace) -> ApplyOutcome:
 
 def _apply(current: Session) -> ApplyOutcome:
     workspace, problems = current.workspace, current.problems
-    if not current.ready or not _may_apply(current) or not settle_debts(current):
+    if not current.ready or not _may_apply(current):
         return _unchanged(current)
+    if (waits := adopt_former(current)) or not settle_debts(current):
+        return _unchanged(current, waits)
     run = _prepare(current)
     if run is None:
         return _unchanged(current)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gitops.apply.adopt import require_fresh
+from gitops.apply.adopt import found_former
 from gitops.apply.entries import announced_debts, make_entry
 from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
@@ -24,7 +24,7 @@ from gitops.graph.port import Existence
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Seen
-from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
+from gitops.model.ledger import AppliedResource, EntryKind, FormerLedger, LedgerState, Status, StatusRecord
 from gitops.model.outcome import RefreshOutcome
 from gitops.plan.draft import StateDraft, graph_observation
 from gitops.plan.planner import diff
@@ -37,16 +37,30 @@ def refresh(workspace: Workspace) -> RefreshOutcome:
     )
 
 
-def import_cluster(workspace: Workspace) -> RefreshOutcome:
-    """Start a ledger from what is observed; nothing is written if anything cannot be observed."""
-    return in_session(workspace, "import", StateNeed.ABSENT, lambda current: _record_observations(current, "import"))
+def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutcome:
+    """Start a ledger from what is observed; nothing is written if anything cannot be observed.
+
+    With `adopt` also where an earlier ledger was: then a quorum has to approve that before anything is applied.
+    """
+
+    def body(current: Session) -> RefreshOutcome:
+        former: FormerLedger | None = None
+        if current.ready:
+            try:
+                former = found_former(current, adopt=adopt)
+            except GitopsError as error:
+                current.problems.add_error(error)
+                current.ready = False
+        return _record_observations(current, "import", former)
+
+    return in_session(workspace, "import", StateNeed.ABSENT, body)
 
 
-def _record_observations(current: Session, operation: str) -> RefreshOutcome:
+def _record_observations(current: Session, operation: str, former: FormerLedger | None = None) -> RefreshOutcome:
     digests: Mapping[Address, str] = current.loaded.digests()
     state: LedgerState | None = None
-    if current.ready and (operation != "import" or _is_fresh(current)):
-        _observe_and_write(current, operation)
+    if current.ready:
+        _observe_and_write(current, operation, former)
         state = current.view.state
         digests = {} if state is None else state.digests()
     return RefreshOutcome(
@@ -59,17 +73,7 @@ def _record_observations(current: Session, operation: str) -> RefreshOutcome:
     )
 
 
-def _is_fresh(current: Session) -> bool:
-    """Whether an import forgets nothing; else the problem is reported."""
-    try:
-        require_fresh(current)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return True
-
-
-def _observe_and_write(current: Session, operation: str) -> None:
+def _observe_and_write(current: Session, operation: str, former: FormerLedger | None) -> None:
     workspace, stores, problems = current.workspace, current.opened, current.problems
     if operation == "import" and workspace.governance is not None:
         try:
@@ -110,6 +114,7 @@ def _observe_and_write(current: Session, operation: str) -> None:
         debts=owed,
         scope=governance.declares(current.desired.storage) if governance is not None and importing else None,
     )
+    entry = entry if entry is None or former is None else replace(entry, former=former)
     trust = governance.trust_files if governance is not None and current.view.trust is None else None
     try:
         workspace.faults.reach(f"cluster_{operation}.before_state_write")

@@ -59,7 +59,9 @@ def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> N
         _check_move(entry, before, scope, approved)
     elif scope != before and not (scope is None and entry.kind not in _WORKING):
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster moved without an approval of just that")
-    elif any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.APPLIED for c in entry.changes):
+    elif entry.kind is not EntryKind.ADOPT and any(
+        c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.APPLIED for c in entry.changes
+    ):
         raise _invalid("a change of the cluster is recorded by an entry of its own")
     if before is not None and before.closed and entry.kind in _WORKING:
         raise _invalid("the ledger was closed before")

@@ -97,7 +97,9 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     spent = {a for known in recovered if known is not None and known.permitted for a in known.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in | spent:
         raise _mismatch("an approval is recorded as used that the entry did not use")
-    consumed = deleted | (used if transition.entry.kind in (EntryKind.APPLY, EntryKind.SCOPE) else set())
+    consumed = deleted | (
+        used if transition.entry.kind in (EntryKind.APPLY, EntryKind.SCOPE, EntryKind.ADOPT) else set()
+    )
     if not consumed <= after.keys():
         raise _mismatch("an approval that was used is not recorded, so it could be used again")
 

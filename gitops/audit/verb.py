@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gitops.audit.adoption import check_adoption
 from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
 from gitops.audit.heads import find_contradictions
 from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
@@ -157,6 +158,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     approved = check_approvals(walk, found)  # 4
     check_revocations(walk, found)  # 4
     _check_repair(walk, found)  # 4
+    check_adoption(walk, found, approved)  # 4
     _check_trust(found, approved)  # 5
     check_scope(walk, found, approved)  # 5
     state = state_of(walk.reader, commit_id)

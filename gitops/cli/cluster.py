@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show_form
 from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
 
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
@@ -87,6 +89,23 @@ def apply(options: argparse.Namespace) -> ApplyOutcome:
         return moved.outcome
     outcome = run(local.workspace(moved.rule or rule, actor, in_place=True))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
+
+
+def import_cluster(options: argparse.Namespace) -> VerbOutcome:
+    """`gitops import`. Raises UsageError `usage_error` for a folder that is to be adopted."""
+    from gitops.apply.refresh import import_cluster as run
+
+    actor, project = actor_of(options), project_of(options)
+    if project is None:
+        if options.adopt:
+            raise UsageError(
+                Code.USAGE_ERROR, "--adopt is for ledger branches: the ledger of a folder is in its storage"
+            )
+        return run(folder_of(options, actor))
+    project.person()
+    project.adopting = options.adopt
+    workspace = project.workspace(project.rule(options.cluster, options.config), actor, in_place=True)
+    return run(workspace, adopt=options.adopt)
 
 
 def planning_workspace(options: argparse.Namespace) -> Workspace:

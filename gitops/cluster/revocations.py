@@ -91,7 +91,7 @@ def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerVi
 
 def _find(context: RevocationContext, view: LedgerView) -> tuple[RecordedRevocation, ...]:
     """The revocations that count and are not recorded yet. Without a ledger there is nothing to revoke."""
-    if view.entry is None or view.state is None or view.trust is None:
+    if view.entry is None or view.state is None or view.trust is None or view.entry.former is not None:
         return ()
     listing, at = context.ledger.approvals(), view.time(context.clock.now())
     return find_revocations(view.state, listing.evidence, listing.decisions, view.trust, target=context.target, at=at)

@@ -195,7 +195,15 @@ _ENTRY_3: Members = {
         )
     ),
     "former": nullable(
-        record(FormerLedger, {"genesis": nullable(OBJECT_ID), "head": nullable(OBJECT_ID), "found": LINE})
+        record(
+            FormerLedger,
+            {
+                "genesis": nullable(OBJECT_ID),
+                "head": nullable(OBJECT_ID),
+                "found": LINE,
+                "trust_digest": nullable(DIGEST),
+            },
+        )
     ),
     "quarantined": list_of(OBJECT_ID),
     "scope": nullable(

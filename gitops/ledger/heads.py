@@ -211,7 +211,8 @@ class Heads:
                 return None
             ref = max(numbers, key=lambda each: numbers[each])
             head, found = proven[ref], f"an entry that {ref.removeprefix('refs/heads/')} names"
-        return FormerLedger(first_entry(self._store, head).commit.id, head, found)
+        rules = read_verified_entry(self._store, head).after.digest
+        return FormerLedger(first_entry(self._store, head).commit.id, head, found, rules)
 
     def proven(self) -> Mapping[str, str]:
         """The entries that signed documents prove, by the branch that names them, whatever the ledger branch has."""

@@ -15,6 +15,7 @@ class Action(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
+    ADOPT = "adopt"
 
 
 class Disposition(StrEnum):

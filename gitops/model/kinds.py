@@ -220,6 +220,8 @@ class ClusterKind(ResourceKind):
         """Everything but a new cluster is gated."""
         if change.action is Action.DELETE:
             return Gate("taking out a cluster leaves its graphs without a ledger")
+        if change.action is Action.ADOPT:
+            return Gate("a new ledger over an earlier one forgets debts, revocations and used approvals")
         return Gate("moving a cluster changes what its approvals are for") if change.action is Action.UPDATE else None
 
 

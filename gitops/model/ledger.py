@@ -119,12 +119,13 @@ class RecordedRevocation:
 class FormerLedger:
     """What an import found of an earlier ledger: its first and its newest known entry, None where only graphs were left.
 
-    `found` says in one line where it was found.
+    `found` says in one line where it was found. `trust_digest` identifies the keys and rules after `head`.
     """
 
     genesis: str | None
     head: str | None
     found: str
+    trust_digest: str | None = None
 
 
 ENTRY_VERSION = 3

@@ -188,6 +188,7 @@ class PlanInputs:
     recorded: Mapping[Address, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
     scope_change: ScopeChange | None = None
+    only: Change | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
     may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()

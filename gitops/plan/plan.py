@@ -29,6 +29,7 @@ from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TrustChange
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
+from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
 from gitops.plan.planner import describe, diff, make_plan
 
@@ -96,7 +97,8 @@ def plan_session(
         trust = TrustChange(cluster, in_force.digest, wanted.digest, meaning)
     if governance is not None:
         scope = ScopeChange(governance.recorded(current.view), governance.declares(desired.storage))
-    changes = diff(desired, state, trust, scope)
+    only = None if governance is None else pending_adoption(current.view)
+    changes = diff(desired, state, trust, scope) if only is None else (only,)
     migrations = _preview_migrations(current, changes)
     inputs = PlanInputs(
         desired=desired,
@@ -106,6 +108,7 @@ def plan_session(
         recorded=_recorded_graphs(current, changes, migrations) if explain else {},
         trust_change=trust,
         scope_change=scope,
+        only=only,
         seen=_seen_data(current, changes, state, live=live),
         gates=frozenset() if rules is None else rules.gates,
         data_growth=DataGrowth() if rules is None else rules.data_growth,

@@ -86,7 +86,7 @@ def _describe(
         )
         if change.address.kind in (Kind.GRAPH, Kind.SCHEMA)
         else change
-        for change in diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
+        for change in ((inputs.only,) if inputs.only is not None else _differences(inputs))
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = replace(survey(changes, edges, inputs.pending), gates=inputs.gates)
@@ -94,6 +94,10 @@ def _describe(
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
     return tiered, gates, replace(situation, gated=frozenset(gates)), edges
+
+
+def _differences(inputs: PlanInputs) -> tuple[Change, ...]:
+    return diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
 
 
 def _is_migration(change: Change) -> bool:

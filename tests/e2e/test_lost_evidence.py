@@ -312,3 +312,64 @@ def test_a_repair_is_refused_for_other_ids_other_keys_and_two_ledgers(applied: L
     assert (other.code, "ledger_not_writable" in other.text) == (1, True)
     assert applied.tip(LEDGER) == bad
     assert not applied.local().ledger(applied.local().rule()).observe_lock().held
+
+
+# -- adoption ----------------------------------------------------------------------------------------------------------
+
+
+def lost(loop: Loop) -> LocalProject:
+    """Every copy of the ledger is gone; a fresh clone of the bot."""
+    loop.drop(LEDGER)
+    loop.drop("refs/gitops/seen/brain")
+    (loop.server / "gitops" / "seen" / "brain").unlink()
+    return fresh(loop)
+
+
+def test_a_lost_ledger_is_adopted_only_with_the_approval_of_its_people(applied: Loop) -> None:
+    before = anchor(applied)
+    local = lost(applied)
+    done = bot_gitops(applied, local, "import", "--adopt")
+    assert done.code == 0
+    assert anchor(applied) == before
+    outcome = apply(local.workspace(local.rule(), "bot"))
+    assert codes(outcome) == ["ledger_adopt_required"]
+    assert codes(refresh(local.workspace(local.rule(), "bot"))) == ["ledger_adopt_required"]
+    assert len(applied.store.commits_between(None, applied.tip(LEDGER), first_parent=True)) == 1
+
+    given = applied.sign_approval("bob", "cluster.brain")
+    assert given.ok, given.diagnostics
+    outcome = apply(fresh(applied, "next").workspace(local.rule(), "bot"))
+    assert outcome.ok, outcome.diagnostics
+    after = anchor(applied)
+    assert after.genesis not in (before.genesis, after.head)
+    applied.program("alice", "git", "fetch", "-q", "origin")
+    audit = applied.gitops("alice", "audit")
+    assert (audit.code, "follows an earlier ledger" in audit.text) == (0, True)
+    assert "adopt cluster.brain" in applied.gitops("alice", "log").text
+
+
+def test_other_rules_do_not_adopt(applied: Loop) -> None:
+    """The rules that were pushed with the deletion do not decide: those of the anchor have to be back first."""
+    loose = CONFIG.replace("bob@people.example, carol@people.example", "mallory@people.example")
+    applied.move(MAIN, applied.commit("mallory", {"gitops.yaml": loose.encode()}))
+    local = lost(applied)
+    asked = bot_gitops(applied, local, "import", "--adopt", check=False)
+    assert (asked.code, "other keys and rules" in asked.text) == (1, True)
+    assert applied.store.resolve(LEDGER) is None
+
+
+def test_documents_of_the_lost_ledger_do_not_contradict_the_one_that_was_adopted(waiting: Loop) -> None:
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    local = lost(waiting)
+    assert bot_gitops(waiting, local, "import", "--adopt").code == 0
+    for who in ("bob", "carol"):
+        assert waiting.sign_approval(who, "cluster.brain").ok
+    outcome = apply(fresh(waiting, "next").workspace(local.rule(), "bot"))
+    assert codes(outcome) == []
+    assert waiting.graph("legacy").exists()
+
+
+def test_a_folder_has_nothing_to_adopt(applied: Loop, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("version: 1\n")
+    asked = applied.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
+    assert (asked.code, "usage_error" in asked.text) == (1, True)

@@ -125,7 +125,14 @@ CLUSTER_COMMANDS = (
         _READ,
     ),
     _with_ledger("refresh", "record the observed state of the graphs", "gitops.apply.refresh:refresh", _WRITE),
-    _with_ledger("import", "start a ledger from existing graphs", "gitops.apply.refresh:import_cluster", _WRITE),
+    Command(
+        "import",
+        "start a ledger from existing graphs",
+        f"{_CLUSTER}:import_cluster",
+        CONFIG,
+        flag("--adopt", "also where an earlier ledger was; nothing is applied until its approvers approve that"),
+        PROJECT,
+    ),
     _with_ledger(
         "force-unlock",
         "remove a lock whose holder is gone",

@@ -49,6 +49,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         3: ("graph/manifest_3.branch.json", "graph/manifest_3.create.json", "graph/manifest_3.merge.json"),
     },
     "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
+    "gitops.ledger.anchor.ANCHOR": {1: ("anchor.json",)},
     "gitops.ledger.documents.ENTRY": {
         1: ("entry.json",),
         2: ("entry.emergency.json", "entry.countersign.json"),
