@@ -71,7 +71,7 @@ from gitops.ledger.writings import (
     require_entry,
     sidecar_error,
 )
-from gitops.model.address import Address, cluster_address
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.ledger import EntryKind, FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 
@@ -334,10 +334,6 @@ class BranchLedger:
         """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that would not verify."""
         if view.found and view.entry is None:
             raise BugError("an entry on top of one that was not accepted")
-        if view.entry is not None and view.entry.former is not None and entry.kind is not EntryKind.ADOPT:
-            address = cluster_address(self._place.cluster)
-            detail = f"the import over an earlier ledger waits for its approval: gitops approve {address}"
-            raise GitopsError(Code.LEDGER_ADOPT_REQUIRED, detail, path=address)
         with self._guard:
             staged = dict(self._staged)
         # The files of the caller replace staged ones: a retired sidecar is not amended again.

@@ -12,9 +12,9 @@ from gitops.core.errors import BugError, GitopsError
 from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.port import LedgerView
-from gitops.model.address import graph_address
+from gitops.model.address import cluster_address, graph_address
 from gitops.model.approval import Approval
-from gitops.model.ledger import ApprovalUse, Intent, LedgerEntry, LedgerState
+from gitops.model.ledger import ApprovalUse, EntryKind, Intent, LedgerEntry, LedgerState
 
 __all__ = [
     "approval_documents",
@@ -39,10 +39,15 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
     """The entry with its position in the chain. Its time is at least that of the entry before, whatever the clock says.
 
-    The cluster stays where the entry before records it, unless this one records it elsewhere.
+    The cluster stays where the entry before records it, unless this one records it elsewhere. Raises GitopsError
+    `ledger_adopt_required` for an entry that is to follow an import over an earlier ledger before people approved that.
     """
     if view.entry is None:
         return replace(entry, number=1, previous=None)
+    if view.entry.former is not None and entry.kind is not EntryKind.ADOPT:
+        address = cluster_address(entry.target.cluster)
+        detail = f"the import over an earlier ledger waits for its approval: gitops approve {address}"
+        raise GitopsError(Code.LEDGER_ADOPT_REQUIRED, detail, path=address)
     at, scope = parse_timestamp(entry.at), entry.scope or view.entry.scope
     dated = entry.at if at is None else timestamp(view.time(at))
     return replace(entry, number=view.entry.number + 1, previous=view.head, at=dated, scope=scope)

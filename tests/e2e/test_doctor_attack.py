@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from gitops.apply import adopt
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands, guard
 from gitops.bot.guard import PushGuard
 from gitops.bot.project import Project
 from gitops.cli.main import main
 from gitops.cluster import gate
+from gitops.cluster import revocations as kept
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack import copy, execution, run
 from gitops.doctor.attack.run import ATTACKS, attack
@@ -230,6 +232,21 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         _patched(PushGuard, "_check_approval", _nothing),
         {"lock-pushed-over", "moved-approval"},
         {"moved-approval"},
+    ),
+    "revocations that no entry keeps": (
+        _patched(kept, "find_revocations", lambda *_, **__: ()),
+        {"revocation-undone", "ledger-imported"},
+        {"revocation-undone"},
+    ),
+    "an import that looks at no graphs": (
+        _patched(adopt, "_find_former", lambda _: None),
+        {"revocation-undone", "ledger-imported"},
+        {"ledger-imported"},
+    ),
+    "documents that prove without a signature": (
+        _patched(Heads, "_doubt", lambda *_: ""),
+        {"foreign-document", "entry-unsigned"},
+        {"foreign-document"},
     ),
     "comments known by their marker": (
         _patched(records, "read_comments", _by_marker),

@@ -21,6 +21,7 @@ from gitops.doctor.attack.copy import (
     ClusterCopy,
     build_states,
 )
+from gitops.doctor.attack.evidence import EVIDENCE_ATTACKS
 from gitops.doctor.attack.execution import EXECUTION_ATTACKS
 from gitops.doctor.attack.history import HISTORY_ATTACKS
 from gitops.doctor.attack.messages import MESSAGE_ATTACKS
@@ -39,6 +40,7 @@ ATTACKS = (
     *MESSAGE_ATTACKS,
     *EXECUTION_ATTACKS,
     *PLACE_ATTACKS,
+    *EVIDENCE_ATTACKS,
 )
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
