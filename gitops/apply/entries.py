@@ -117,7 +117,7 @@ def origins_of(governance: Governance, changes: Iterable[Change], gated: Contain
     resources: dict[Origin, list[Address]] = {}
     for change in changes:
         if change.address in gated or change.disposition in (Disposition.BLOCKED, Disposition.DEFERRED):
-            for origin in governance.authors_of(change.address).origins:
+            for origin in governance.authors_for(change).origins:
                 resources.setdefault(replace(origin, resources=()), []).append(change.address)
     return tuple(
         replace(origin, resources=tuple(sorted(resources[origin]))) for origin in sorted(resources, key=_order)

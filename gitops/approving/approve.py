@@ -69,7 +69,7 @@ class GatedChange:
 
     def need(self) -> ApprovalNeed:
         """What an approval of the change has to match now. Where origins cannot be known, that is left to the bot."""
-        authors = self.governance.authors_of(self.change.address)
+        authors = self.governance.authors_for(self.change)
         return ApprovalNeed(
             target=self.governance.target,
             cluster_tree=self.governance.source.tree,

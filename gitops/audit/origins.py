@@ -22,7 +22,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address
 from gitops.model.change import Disposition
-from gitops.model.ledger import UNKNOWN_AUTHOR, LedgerEntry, SourceRevision
+from gitops.model.ledger import UNKNOWN_AUTHOR, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -68,7 +68,9 @@ def _recomputed(
 
 
 def _addresses(entry: LedgerEntry) -> Iterator[Address]:
-    """The changes whose origins the entry must have: those that an approval permitted, and those that wait."""
+    """The changes whose origins the entry must have: those that an approval permitted, and those that wait; not an adoption."""
+    if entry.kind is EntryKind.ADOPT:
+        return iter(())
     used = {use.resource for use in entry.approvals}
     return (each.resource for each in entry.changes if each.resource in used or each.disposition in _WAITS)
 

@@ -28,6 +28,7 @@ from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import ENTRY_VERSION, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
+from gitops.model.origin import Authors
 
 __all__ = [
     "LedgerPosition",
@@ -130,7 +131,12 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
             Code.LEDGER_ENTRY_INVALID, f"it uses an approval for {use.resource}, which it does not change"
         )
     evidence = read_evidence(reader, "", use.commit, position.chain)
-    named = authors([each for each in entry.origins if not each.resources or use.resource in each.resources])
+    adopted = listed.operation == Action.ADOPT
+    named = (
+        Authors()
+        if adopted
+        else authors([each for each in entry.origins if not each.resources or use.resource in each.resources])
+    )
     need = ApprovalNeed(
         target=entry.target,
         cluster_tree="" if entry.source is None else entry.source.tree,

@@ -108,7 +108,7 @@ def accept_approvals(
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
     verified = []
     for evidence in relevant:
-        authors = governance.authors_of(_address(evidence))
+        authors = governance.authors_for(by_address[_address(evidence)])
         need = ApprovalNeed(
             target=governance.target,
             cluster_tree=governance.source.tree,
