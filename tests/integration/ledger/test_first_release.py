@@ -24,7 +24,7 @@ from gitops.ledger.documents import read_entry, read_intent, read_state, write_e
 from gitops.ledger.trailers import commit_message
 from gitops.model.address import Address
 from gitops.model.ledger import EntryKind
-from tests.support.audited import LEDGER, Life, declared
+from tests.support.audited import LEDGER, MAIN, Life, declared
 from tests.support.cluster import Cluster
 from tests.support.first_release import BRANCHES, DATA, old_life, unpack
 from tests.support.git_fixture import opened, run
@@ -158,6 +158,27 @@ def test_the_next_run_goes_on_from_there_and_the_audit_stays_good(name: str, tmp
     report = life.audit(life.chain()[-1])
     assert (report.findings, life.chain()[: len(before)]) == ((), before)
     assert len(life.chain()) > len(before)
+
+
+@pytest.mark.parametrize("moved", ["environment", "storage"])
+def test_where_its_cluster_is_is_guarded_from_now_on(moved: str, tmp_path: Path) -> None:
+    """The first release did not record the storage: it is what the commit declares that it applied last."""
+    life = old_life("interrupted", tmp_path)
+    rules = life.repository.read(life.repository.commit(life.project.head_of(MAIN) or "").tree, "gitops.yaml") or b""
+    cluster = life.repository.read(
+        life.repository.commit(life.project.head_of(MAIN) or "").tree, "cluster/cluster.yaml"
+    )
+    edited = {
+        "environment": {"gitops.yaml": rules.replace(b"environment: production", b"environment: other")},
+        "storage": {"cluster/cluster.yaml": (cluster or b"").replace(b"graphs:", b"storage: elsewhere\ngraphs:")},
+    }[moved]
+    life.change("ada", edited)
+    outcome = life.apply()
+    assert "cluster_change_pending" in [each.code for each in outcome.diagnostics], outcome.diagnostics
+    entry = life.entry(len(life.chain()))
+    assert entry.scope is not None
+    assert (entry.scope.target.environment, entry.scope.storage, entry.scope.home) == ("production", None, "brain")
+    assert life.audit(life.chain()[-1]).findings == ()
 
 
 def test_a_ledger_folder_says_what_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
