@@ -45,7 +45,7 @@ def findings(loop: Loop, cluster: str = "brain") -> list[str]:
 def declare(loop: Loop, rules: str, **other: bytes | None) -> list[str]:
     """Merge a `gitops.yaml` with other clusters, without a request; what the bot says."""
     files = {"gitops.yaml": CONFIG.replace(RULE, rules).encode(), **other}
-    return loop.move(MAIN, loop.commit("mallory", files))
+    return loop.move(MAIN, loop.commit("carol", files))
 
 
 def approve(loop: Loop, address: str = "cluster.brain", cluster: str = "brain", who: str = "alice") -> list[str]:
@@ -117,7 +117,7 @@ def test_graphs_are_neither_left_nor_made_anew_where_storage_moves(loop: Loop) -
     legacy = loop.graph("legacy")
     there = loop.folder / "data" / "brain" / "elsewhere" / "graphs"
     moved = {"cluster/cluster.yaml": b"storage: elsewhere\n" + CLUSTER_YAML.encode()}
-    said = text_of(loop.move("refs/heads/topic", loop.commit("mallory", moved)))
+    said = text_of(loop.move("refs/heads/topic", loop.commit("carol", moved)))
     assert "1 change(s); needs approval: cluster.brain" in said
     assert "2 graphs are not copied" in loop.comment(1)
     loop.merge("carol", 1)
@@ -160,7 +160,7 @@ def _sweep(loop: Loop) -> list[str]:
 
 
 def test_a_cluster_is_taken_out_only_when_that_is_approved(loop: Loop) -> None:
-    said = text_of(loop.move("refs/heads/topic", loop.commit("mallory", _rules("[]"))))
+    said = text_of(loop.move("refs/heads/topic", loop.commit("carol", _rules("[]"))))
     assert "1 change(s); needs approval: cluster.brain" in said
     comment = loop.comment(1)
     assert "2 graphs are left in storage default" in comment
@@ -199,7 +199,7 @@ def test_a_new_name_brings_no_approvers_of_its_own(loop: Loop) -> None:
     mine = CONFIG.replace("name: brain", "name: mind").replace("[alice@people.example,", "[mallory@people.example,")
     said = text_of(
         loop.move(
-            MAIN, loop.commit("mallory", {"gitops.yaml": mine.encode(), SIGNERS: loop.signers(*TRUSTED, "mallory")})
+            MAIN, loop.commit("carol", {"gitops.yaml": mine.encode(), SIGNERS: loop.signers(*TRUSTED, "mallory")})
         )
     )
     assert "import of mind refused: the keys and rules of this commit are in force in no other ledger" in said
@@ -232,14 +232,14 @@ def test_debts_and_used_approvals_survive_a_rename(loop: Loop) -> None:
     rules = CONFIG + "  break_glass: [bob@people.example]\n"
     loop.move(MAIN, loop.commit("carol", {"gitops.yaml": rules.encode()}))
     approve(loop, "trust.brain")
-    loop.move(MAIN, loop.commit("mallory", DELETE_LEGACY))
+    loop.move(MAIN, loop.commit("carol", DELETE_LEGACY))
     done = loop.confirmed("bob", "approve", "graph.legacy", "--break-glass", "--reason", "leak")
     assert done.code == 0, done.text
     loop.arrived(max(loop.approvals()))
     owed = open_debts(_state(loop, "brain"))
     assert len(owed) == 1
     renamed = rules.replace(RULE, MOVES["name"])
-    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": renamed.encode()}))
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": renamed.encode()}))
     said = text_of(approve(loop))
     assert "debt_open" in said
     assert (loop.store.resolve(ledger_ref("mind")), open_debts(_state(loop, "brain"))) == (None, owed)
@@ -288,7 +288,7 @@ def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop
     moved: dict[str, bytes | None] = {f"other/{name}": content for name, content in _folder(loop).items()}
     gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
     files = {"gitops.yaml": CONFIG.replace(RULE, MOVES["path"]).encode(), **moved, **gone}
-    loop.push("mallory", f"{loop.commit('mallory', files, away=True)}:refs/heads/topic")
+    loop.push("carol", f"{loop.commit('carol', files, away=True)}:refs/heads/topic")
     assert "path: cluster becomes other" in loop.comment(1)
     outcome = loop.sign_approval("alice", "cluster.brain", request=1)
     assert outcome.approval is not None, outcome.diagnostics
@@ -308,7 +308,7 @@ def test_who_may_give_commands_is_the_rule_in_force(loop: Loop) -> None:
     approve(loop, "trust.brain")
     loop.program("bot", "git", "-C", str(loop.server), "config", "gitops.writers", "mallory", at=loop.folder)
     context = EventContext(loop.local().bot(loop.book, "local", Person("bot", email("bot")), lambda _: None))
-    loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": CONFIG.encode()}))
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": CONFIG.encode()}))
     assert context.config.forge.commands == "write"
     assert (
         missing_permission(context, Account("mallory", "mallory"), context.clusters)
@@ -318,7 +318,7 @@ def test_who_may_give_commands_is_the_rule_in_force(loop: Loop) -> None:
 
 def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> None:
     lax = CONFIG.replace("ledger:\n", "ledger:\n  store: directory\n")
-    said = text_of(loop.move(MAIN, loop.commit("mallory", {"gitops.yaml": lax.encode()})))
+    said = text_of(loop.move(MAIN, loop.commit("carol", {"gitops.yaml": lax.encode()})))
     assert "trust_change_pending" in said
     assert keeps_branch_ledgers(loop.local().project)
     assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text

@@ -22,7 +22,7 @@ def _scope(hub: Hub) -> ClusterScope:
 
 def test_jobs_move_a_cluster_only_when_that_is_approved(hub: Hub, runner: Runner) -> None:
     rules = hub.loop.store.read(hub.loop.store.commit(hub.tip(MAIN)).tree, "gitops.yaml") or b""
-    hub.push("mallory", "main", {"gitops.yaml": rules.replace(b"environment: production", b"environment: staging")})
+    hub.push("carol", "main", {"gitops.yaml": rules.replace(b"environment: production", b"environment: staging")})
     (waiting,) = runner.settle()
     assert "cluster_change_pending" in waiting.text
     assert _scope(hub).target.environment == "production"
