@@ -29,7 +29,7 @@ def _waiting(folder: Path, step: timedelta = timedelta(seconds=1)) -> tuple[Life
     clock = FixedClock(START, timedelta(seconds=1))
     life = Life(folder, config=SHORT, options=ADA_UNTIL, clock=clock)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     clock._step = step
     return life, clock
 

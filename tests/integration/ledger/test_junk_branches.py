@@ -20,7 +20,7 @@ _BRANCHES, _COMMITS = 60, 300
 def _life(folder: Path) -> Life:
     life = Life(folder)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     return life
 
 
@@ -54,7 +54,7 @@ def test_a_chain_beyond_the_bound_is_unread_and_still_contradicts(
     """The ledger was rewound by two entries; the bound is for all witnesses of one reading together."""
     life = _life(tmp_path)
     life.apply()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes", "legacy")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy")})
     life.apply()
     chain = life.chain()
     store, old = life.repository, chain[-3]
