@@ -55,6 +55,7 @@ def make_entry(
     debts: tuple[Debt, ...] = (),
     settled: tuple[DebtSettlement, ...] = (),
     origins: tuple[Origin, ...] = (),
+    vanished: tuple[Address, ...] = (),
     scope: ClusterScope | None = None,
 ) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
@@ -93,6 +94,7 @@ def make_entry(
         settled=settled,
         forge=governance.forge or None,
         origins=known,
+        vanished=vanished,
         scope=scope or governance.recorded(view),
     )
 

@@ -82,8 +82,11 @@ class ClusterProvider:
                 raise GitopsError(
                     Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported"
                 )
-            if change.migration is None or change.migration.steps != preview.steps:
-                detail = "the steps are not those of the plan, since the live schema is not the recorded one; refresh"
+            planned = () if change.migration is None else change.migration.steps
+            if any(step not in planned for step in preview.steps):
+                detail = (
+                    "the live schema is not the recorded one, so it would take steps that were not planned; refresh"
+                )
                 raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)

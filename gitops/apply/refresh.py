@@ -18,15 +18,16 @@ from gitops.cluster.gate import report_debts
 from gitops.cluster.observations import verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.port import Existence
+from gitops.graph.port import Existence, GraphReading
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, EntryKind, FormerLedger, LedgerState, Status, StatusRecord
 from gitops.model.outcome import RefreshOutcome
-from gitops.plan.draft import StateDraft, graph_observation
+from gitops.plan.draft import StateDraft, graph_observation, recorded_data
 from gitops.plan.planner import diff
 
 
@@ -84,12 +85,18 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     swept = recover(stores, current.view, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
-    for resource in current.desired.of_kind(Kind.GRAPH):
-        graph = resource.address.name
+    recorded = {a for a in draft.resources if a.kind is Kind.GRAPH}
+    for address in sorted(recorded | {r.address for r in current.desired.of_kind(Kind.GRAPH)}):
+        graph = address.name
         observed, error = probe_graph(stores, graph)
-        _record_graph(current, draft, graph, observed, error)
-        if observed.existence is not Existence.ABSENT and observed.reading is None:
-            broken.append(f"{graph} ({error})")
+        if observed.existence is Existence.ABSENT and address in recorded and graph not in swept.pending:
+            _record_vanished(current, draft, swept.state, graph)
+        elif address in current.desired.resources:
+            _record_graph(current, draft, graph, observed, error)
+            if observed.existence is not Existence.ABSENT and observed.reading is None:
+                broken.append(f"{graph} ({error})")
+        elif observed.reading is not None:
+            _record_undeclared(current, draft, graph, observed.reading)
     if broken:
         problems.add(Code.GRAPH_OBSERVATION_ERROR, "graphs", "cannot be observed: " + "; ".join(broken))
     state, importing = draft.state(), operation == "import"
@@ -112,6 +119,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
         debts=owed,
+        vanished=tuple(sorted(state.vanished)),
         scope=governance.declares(current.desired.storage) if governance is not None and importing else None,
     )
     entry = entry if entry is None or former is None else replace(entry, former=former)
@@ -123,6 +131,36 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     except GitopsError as error:
         problems.add_error(error)
     report_debts(open_debts(current.state), problems)
+
+
+def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, graph: str) -> None:
+    """Record that an applied graph is gone: it stays recorded, so that what becomes of it needs an approval."""
+    address, why = graph_address(graph), "the graph root does not exist, and no delete was applied"
+    last = recorded_data(state, address)
+    observation = graph_observation(
+        graph,
+        uri=current.opened.graph_uri(graph),
+        at=current.workspace.stamp(),
+        seen=last,
+        live=None,
+        desired=current.desired.digests().get(schema_address(graph)),
+        exists=False,
+        error=why,
+    )
+    draft.observe(address, {**observation, "vanished": True})
+    status = StatusRecord(Status.DRIFTED, (Code.GRAPH_VANISHED,), why)
+    draft.mark(address, status)
+    draft.mark(schema_address(graph), status)
+    lost = "" if last is None else f"; it had {last.rows:,} rows in version {last.version}"
+    current.problems.add(Code.GRAPH_VANISHED, address, f"{why}{lost}")
+
+
+def _record_undeclared(current: Session, draft: StateDraft, graph: str, reading: GraphReading) -> None:
+    """Record what is in a graph whose delete waits: its approvers want to know it."""
+    seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
+    uri, live = current.opened.graph_uri(graph), digest(reading.schema_source)
+    at = current.workspace.stamp()
+    draft.observe(graph_address(graph), graph_observation(graph, uri=uri, at=at, seen=seen, live=live, desired=None))
 
 
 def _record_graph(current: Session, draft: StateDraft, graph: str, observed: GraphProbe, error: str | None) -> None:

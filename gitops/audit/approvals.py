@@ -92,6 +92,8 @@ def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
     change = change_of(listed)
     if change.tier is not None:
         return True
+    if change.action is Action.CREATE and change.before is not None:
+        return change.address.kind is Kind.GRAPH
     deleted = change.action is Action.DELETE
     schema_alone = change.address.kind is Kind.SCHEMA and change.address.graph_address not in gone
     whole = change.address.kind is Kind.TRUST or (

@@ -55,7 +55,7 @@ from gitops.ledger.witnesses import Anchor, WitnessedLedger
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.kinds import rules_of
-from gitops.model.ledger import EntryKind, LedgerState
+from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState
 
 __all__ = ["AuditScope", "TreeOpener", "audit"]
 
@@ -172,9 +172,19 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
+    _note_vanished(walk, found, state)
     walk.moved |= dict.fromkeys(found.entry.moved, number)
     walk.settled = is_settled_after(walk, found.entry, state)
     return found
+
+
+def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Graphs that an observation found gone are in its entry and in the state after it; each is a note."""
+    entry = found.entry
+    if entry.kind is EntryKind.REFRESH and entry.version >= ENTRY_VERSION and set(entry.vanished) != state.vanished:
+        raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry does not list the graphs that vanished")
+    for graph in entry.vanished:
+        walk.notes.append(f"entry {entry.number}: {graph} vanished, without a delete")
 
 
 def _check_order(walk: Walk, found: VerifiedEntry, number: int) -> None:

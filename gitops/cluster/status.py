@@ -54,6 +54,9 @@ def status(workspace: Workspace) -> StatusOutcome:
             elif view.state is not None:
                 verify_catalog(ledger, view.state, problems)
                 report_debts(open_debts(view.state), problems)
+                for graph in sorted(view.state.vanished):
+                    detail = "the last refresh found no root of it"
+                    problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
     except GitopsError as error:
         problems.add_error(error)
     return StatusOutcome(

@@ -224,6 +224,7 @@ class Code(StrEnum):
     GRAPH_FENCED = "graph_fenced"
     GRAPH_GROWN = "graph_grown"
     GRAPH_RESTORED = "graph_restored"
+    GRAPH_VANISHED = "graph_vanished"
     GRAPH_DELETED = "graph_deleted"
     GRAPH_DATA_INVALID = "graph_data_invalid"
     KEY_CONFLICT = "key_conflict"

@@ -188,6 +188,7 @@ _ORIGIN = record(
 _ENTRY_3: Members = {
     **_ENTRY_2,
     "changes": list_of(record(EntryChange, _CHANGE_3)),
+    "vanished": list_of(_ADDRESS),
     "revoked": list_of(
         record(
             RecordedRevocation,

@@ -87,12 +87,15 @@ class GraphKind(ResourceKind):
             return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
         if graph in situation.pending:
             return _RECOVERY_PENDING
-        if change.action is Action.CREATE or change.address in situation.approved:
+        new = change.action is Action.CREATE and change.before is None
+        if new or change.address in situation.approved:
             return _APPLIED
         return _NEEDS_APPROVAL
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
-        """Every delete is gated."""
+        """Every delete is gated, and the creation of a graph in place of one that vanished."""
+        if change.action is Action.CREATE and change.before is not None:
+            return Gate("the graph vanished: to create it again is to give up its data")
         return Gate("deleting a graph destroys its data") if change.action is Action.DELETE else None
 
     def is_about_data(self, change: Change) -> bool:
@@ -108,7 +111,10 @@ class SchemaKind(ResourceKind):
         graph = change.address.name
         pending = graph in situation.pending
         if change.action is Action.CREATE:
-            return _APPLIED if graph in situation.created and not pending else _RECOVERY_PENDING
+            if graph not in situation.created or pending:
+                return _RECOVERY_PENDING
+            own = graph_address(graph)
+            return _NEEDS_APPROVAL if own in situation.gated and own not in situation.approved else _APPLIED
         if change.action is Action.UPDATE:
             if pending:
                 return _RECOVERY_PENDING

@@ -144,11 +144,11 @@ class LedgerEntry:
     people of all of them, who may not approve these changes. `forge` is the kind of the forge in use. `at` is RFC 3339
     UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
-    entry, `settled` are closed by it. `revoked` are the revocations that it takes in, `former` is what an import found of an
-    earlier ledger, `quarantined` are commits that a repair removed from the branch, the newest first.
-    `target` is where the cluster was before it, `scope` where it is from then on, None after an
-    entry of the first release. `version` is that of its document, and says by which rules it is verified: what entries before
-    version 3 lack is unknown.
+    entry, `settled` are closed by it. `vanished` are the graphs that it found gone. `revoked` are the revocations that it takes
+    in, `former` is what an import found of an earlier ledger, `quarantined` are commits that a repair removed from the branch,
+    the newest first. `target` is where the cluster was before it, `scope` where it is from then on, None after an entry of the
+    first release. `version` is that of its document, and says by which rules it is verified: what entries before version 3 lack
+    is unknown.
     """
 
     number: int
@@ -171,6 +171,7 @@ class LedgerEntry:
     recovered: tuple[str, ...] = field(default=())
     debts: tuple[Debt, ...] = ()
     settled: tuple[DebtSettlement, ...] = ()
+    vanished: tuple[Address, ...] = ()
     revoked: tuple[RecordedRevocation, ...] = ()
     former: FormerLedger | None = None
     quarantined: tuple[str, ...] = ()
@@ -254,6 +255,12 @@ class LedgerState:
     approval_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
     recovery_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
     observations: Mapping[Address, Mapping[str, Any]] = field(default_factory=_empty)
+
+    @property
+    def vanished(self) -> frozenset[Address]:
+        """The graphs that are recorded as applied and whose root an observation found gone, without a delete."""
+        gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)
+        return frozenset(address for address in gone if address in self.resources)
 
     def digests(self) -> dict[Address, str]:
         """Address to applied digest, in address order."""

@@ -137,5 +137,6 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
     found = state.observations.get(graph, {})
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
-        return None
+        # Nothing is left to look at: the approval is about a graph that is gone, whatever it was.
+        return Seen("unknown", 0, 1) if graph in state.vanished else None
     return Seen(incarnation, rows, version)

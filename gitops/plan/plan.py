@@ -16,11 +16,11 @@ from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debt
 from gitops.cluster.observations import warn_of_intents
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.validate import load_advice
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.port import MigrationPreview
+from gitops.graph.port import Existence, MigrationPreview
 from gitops.model.address import Address, Kind, trust_address
 from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
@@ -149,11 +149,20 @@ def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, 
             with suppress(GitopsError):
                 reading = stores.engine.read(stores.graph_uri(graph.name))
                 seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
-        if seen is None and not live:
+        if seen is None and (not live or _is_gone(stores, state, graph)):
             seen = recorded_data(state, graph)
         if seen is not None:
             found[change.address] = seen
     return found
+
+
+def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
+    """Whether a graph is recorded as vanished, and is still gone."""
+    if graph not in state.vanished:
+        return False
+    with suppress(GitopsError):
+        return stores.engine.exists(stores.graph_uri(graph.name)) is Existence.ABSENT
+    return False
 
 
 def _preview_migrations(

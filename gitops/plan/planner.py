@@ -10,7 +10,7 @@ from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, cluster_address, trust_address
+from gitops.model.address import Address, Kind, cluster_address, schema_address, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Gate, Situation, rules_of
@@ -119,6 +119,7 @@ def diff(
         action = Action.UPDATE if address in before else Action.CREATE
         changes.append(Change(address, action, before.get(address), after[address]))
     changes.extend(Change(gone, Action.DELETE, before[gone], None) for gone in before.keys() - after.keys())
+    changes = _with_vanished(changes, desired, state)
     for address in [address for address in after if address.kind is Kind.POLICY]:
         same = before.get(address) == after[address]
         if same and state.resources[address].applies_to != desired.resources[address].applies_to:
@@ -135,6 +136,15 @@ def _scope_change(scope: ScopeChange, graphs: int) -> Change:
     action = Action.CREATE if before is None else Action.DELETE if after is None else Action.UPDATE
     was, now = (None if each is None else each.digest for each in (before, after))
     return Change(cluster_address(scope.cluster), action, was, now, details=scope.details(graphs))
+
+
+def _with_vanished(changes: list[Change], desired: DesiredState, state: LedgerState) -> list[Change]:
+    """The changes, with the creation of declared graphs that are recorded and vanished, in place of their updates."""
+    graphs = {graph for graph in state.vanished if graph in desired.resources}
+    again = {address for graph in graphs for address in (graph, schema_address(graph.name))}
+    after, before = desired.digests(), state.resources
+    made = [Change(a, Action.CREATE, before[a].digest if a in before else None, after[a]) for a in again]
+    return [*(change for change in changes if change.address not in again), *made]
 
 
 def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iterable[str]) -> Situation:

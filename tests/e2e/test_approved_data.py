@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.apply import apply
+from gitops.apply.refresh import refresh
 from gitops.audit.verb import audit
 from gitops.cluster.workspace import Workspace
 from gitops.core.errors import GitopsError
@@ -18,6 +19,7 @@ from gitops.core.faults import NoFaults
 from gitops.git.port import ZERO, RefUpdate
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
+from gitops.ledger.documents import read_entry
 from gitops.model.change import Seen
 from gitops.wiring.project import open_commit_tree
 from gitops.wiring.stores import graph_engine
@@ -188,4 +190,40 @@ def test_a_slow_run_whose_lock_was_broken_deletes_nothing_any_more(loop: Loop) -
     outcome = apply(replace(workspace, faults=Suspended()))
     assert not outcome.ok
     assert _rows(loop) == 2
+    assert _is_good(loop)
+
+
+def _refreshed(loop: Loop) -> set[str]:
+    return {d.code for d in refresh(_workspace(loop)).diagnostics}
+
+
+def test_a_graph_that_vanished_is_reported_and_neither_taken_out_nor_created_again_without_approval(loop: Loop) -> None:
+    _load(loop, 3)
+    assert _refreshed(loop) == set()
+    shutil.rmtree(loop.graph("legacy"))
+    assert _refreshed(loop) == {"graph_vanished"}
+    assert read_entry(loop.store.read(loop.store.commit(loop.tip(LEDGER)).tree, "entry.json") or b"").vanished == (
+        "graph.legacy",
+    )
+    assert _is_good(loop)
+    _sweep(loop)
+    assert not loop.graph("legacy").exists(), "it is not created again without an approval"
+    _sweep(loop)
+    assert _refreshed(loop) == {"graph_vanished"}, "a blocked change does not make the loss forgotten"
+    assert loop.sign_approval("bob", "graph.legacy").ok
+    _sweep(loop)
+    assert loop.graph("legacy").exists()
+    assert _refreshed(loop) == set()
+    assert _is_good(loop)
+
+
+def test_a_graph_that_vanished_is_taken_out_with_an_approval_alone(loop: Loop) -> None:
+    shutil.rmtree(loop.graph("legacy"))
+    assert _refreshed(loop) == {"graph_vanished"}
+    loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
+    _sweep(loop)
+    assert "graph_vanished" in _refreshed(loop)
+    assert loop.sign_approval("bob", "graph.legacy").ok
+    _sweep(loop)
+    assert _refreshed(loop) == set()
     assert _is_good(loop)

@@ -110,15 +110,18 @@ def test_refresh_moves_the_revision_and_keeps_bindings_and_applied_config(cluste
     assert cluster.plan().plan.changes == ()
 
 
-def test_a_root_that_is_gone_is_recorded_and_made_again_empty(cluster):
+def test_a_root_that_is_gone_stays_recorded_and_is_made_again_empty_with_an_approval(cluster):
     cluster.converge()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
     outcome = cluster.refresh()
-    assert outcome.ok
-    assert statuses(cluster.state)[GRAPH] == "drifted:graph_missing"
-    assert set(cluster.state.resources) == {"policy.base", QUERY_ADDRESS}
+    assert codes(outcome) == ["graph_vanished"]
+    assert statuses(cluster.state)[GRAPH] == "drifted:graph_vanished"
+    assert set(cluster.state.resources) == {"policy.base", QUERY_ADDRESS, GRAPH, SCHEMA_ADDRESS}
     planned = cluster.plan().plan.changes
-    assert rulings(planned) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "create applied")
+    assert rulings(planned) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "create blocked:approval_required")
+    cluster.apply()
+    assert cluster.twin.dump() == {}
+    assert cluster.approve(GRAPH).ok
     assert cluster.apply().converged
     assert cluster.live("knowledge") == SCHEMA
 
@@ -266,7 +269,9 @@ def test_status_repeats_what_was_recorded(cluster):
     cluster.converge()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
     cluster.refresh()
-    assert statuses(cluster.status().state)[GRAPH] == "drifted:graph_missing"
+    outcome = cluster.status()
+    assert (outcome.ok, codes(outcome)) == (True, ["graph_vanished"])
+    assert statuses(outcome.state)[GRAPH] == "drifted:graph_vanished"
 
 
 # Force-unlock.

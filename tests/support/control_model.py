@@ -103,6 +103,16 @@ class Seen:
                 continue
         return found
 
+    @property
+    def vanished(self) -> dict[str, str]:
+        """The incarnation that was seen last, by graphs that are recorded and were found gone."""
+        seen = {} if self.state is None else self.state.get("observations", {})
+        return {
+            t.removeprefix("graph."): each.get("incarnation") or "unknown"
+            for t, each in seen.items()
+            if each.get("vanished") is True and t in self.resources
+        }
+
     def spent(self) -> frozenset[str]:
         """Ids that authorize nothing any more: the state says so, or the document does."""
         used = {i for i, d in self.approvals.items() if d["consumed_at"] is not None}
@@ -158,11 +168,11 @@ def swept(seen: Seen) -> Forecast:
             keep = False
             if absent or graph in seen.deleted:
                 cast.live.pop(graph, None)
-                if f"graph.{graph}" in cast.recorded:  # D3, D4; D2 changes nothing
+                if f"graph.{graph}" in cast.recorded:  # D3, D4; D2 only spends
                     cast.forget(graph)
-                    cast.used |= {sidecar["approval_id"]} - {None}
+                cast.used |= _told(sidecar)
             elif _is_restored(seen, graph, sidecar):  # D5; D1 changes nothing
-                cast.used |= {sidecar["approval_id"]} - {None}
+                cast.used |= _told(sidecar)
         elif absent:  # C1, S0
             keep = False
         else:
@@ -171,6 +181,11 @@ def swept(seen: Seen) -> Forecast:
             cast.kept.add(operation)
             cast.pending.add(graph)
     return cast
+
+
+def _told(sidecar: Document) -> set[str]:
+    """The approvals that a sidecar names."""
+    return {sidecar["approval_id"], *(sidecar.get("co_approval_ids") or ())} - {None}
 
 
 def _is_restored(seen: Seen, graph: str, sidecar: Document) -> bool:
@@ -197,11 +212,12 @@ def _keeps(cast: Forecast, graph: str, kind: str, wanted: str) -> bool:
     return True
 
 
-def permit(seen: Seen, resource: str, config: str, before: str) -> str | None:
-    """The approval that authorizes the delete of `resource`: the oldest of those that fit and are not spent."""
+def permit(seen: Seen, resource: str, config: str, before: str) -> tuple[str | None, set[str]]:
+    """The approval that authorizes the delete of `resource`, the oldest of those that fit and are not spent, and all of them."""
     wanted = (resource, "delete", config, before, None)
     fields = ("resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest")
-    born = seen.births.get(resource.removeprefix("graph."), ("", 0))[0]
+    graph = resource.removeprefix("graph.")
+    born = seen.births[graph][0] if graph in seen.births else seen.vanished.get(graph, "")
     fit = [
         i
         for i, d in seen.approvals.items()
@@ -209,7 +225,7 @@ def permit(seen: Seen, resource: str, config: str, before: str) -> str | None:
         and i not in seen.spent()
         and (d.get("seen") or {}).get("incarnation") == born
     ]
-    return min(fit, default=None)
+    return min(fit, default=None), set(fit)
 
 
 def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forecast:
@@ -220,8 +236,11 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
     cast = swept(seen)
     declared = {g: desired.resources[f"schema.{g}"] for g in sorted(desired.graphs)}
     start = dict(cast.recorded)
+    vanished = {graph for graph in seen.vanished if f"graph.{graph}" in start}
     for graph, schema in declared.items():
-        if f"graph.{graph}" not in start and graph not in cast.pending and not (halting and cast.failed):
+        if graph in vanished:
+            _create_again(seen, cast, desired, graph, halting=halting)
+        elif f"graph.{graph}" not in start and graph not in cast.pending and not (halting and cast.failed):
             if graph in cast.live:
                 cast.failed, cast.made = True, cast.made + 1
             else:
@@ -229,7 +248,12 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
                 cast.record(graph, schema.digest)
     for graph, schema in declared.items():
         known = start.get(f"schema.{graph}", schema.digest)
-        if known != schema.digest and graph not in cast.pending and not (halting and cast.failed):
+        if (
+            known != schema.digest
+            and graph not in vanished
+            and graph not in cast.pending
+            and not (halting and cast.failed)
+        ):
             text = None if graph in seen.unseen else cast.live.get(graph)
             if text is None or not supported(text, schema.content or b""):
                 cast.failed = True
@@ -238,15 +262,32 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
                 cast.record(graph, schema.digest)
     gone = [t.removeprefix("graph.") for t in sorted(start) if t.startswith("graph.")]
     for graph in (g for g in gone if g not in declared):
-        fit = permit(seen, f"graph.{graph}", desired.config_digest, start[f"graph.{graph}"])
+        fit, spent = permit(seen, f"graph.{graph}", desired.config_digest, start[f"graph.{graph}"])
         if fit is None or graph in cast.pending:
             cast.free = False
         elif not (halting and cast.failed):
             cast.live.pop(graph, None)
             cast.forget(graph)
-            cast.used.add(fit)
+            cast.used |= spent
     cast.free &= not cast.failed and not cast.pending
     return cast
+
+
+def _create_again(seen: Seen, cast: Forecast, desired: DesiredState, graph: str, *, halting: bool) -> None:
+    """A graph that vanished is created again with an approval."""
+    address, schema = f"graph.{graph}", desired.resources[f"schema.{graph}"]
+    wanted = (address, "create", desired.config_digest, cast.recorded[address], desired.resources[address].digest)
+    fields = ("resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest")
+    fit = {i for i, d in seen.approvals.items() if tuple(d[f] for f in fields) == wanted and i not in seen.spent()}
+    if not fit or graph in cast.pending:
+        cast.free = False
+    elif not (halting and cast.failed):
+        if graph in cast.live:
+            cast.failed, cast.made = True, cast.made + 1
+        else:
+            cast.live[graph] = schema.content
+            cast.record(graph, schema.digest)
+            cast.used |= fit
 
 
 def observed(seen: Seen, desired: DesiredState) -> Forecast:
@@ -256,9 +297,13 @@ def observed(seen: Seen, desired: DesiredState) -> Forecast:
     for address, digest in catalog.items():
         if sha(_blob(seen, address, digest)) != digest:
             del cast.recorded[address]
-    for graph in desired.graphs:
+    for graph in sorted({*desired.graphs, *_recorded_graphs(cast)}):
         text = cast.live.get(graph)
-        if graph in seen.unseen or (graph in cast.live and text is None):
+        if graph not in cast.live and graph not in seen.unseen and f"graph.{graph}" in cast.recorded:
+            cast.broken |= graph not in cast.pending  # it vanished, and stays recorded
+        elif graph not in desired.graphs:
+            continue
+        elif graph in seen.unseen or (graph in cast.live and text is None):
             cast.broken = True
         elif text is None:
             cast.recorded.pop(f"graph.{graph}", None)
@@ -266,6 +311,10 @@ def observed(seen: Seen, desired: DesiredState) -> Forecast:
         else:
             cast.record(graph, sha(text))
     return cast
+
+
+def _recorded_graphs(cast: Forecast) -> set[str]:
+    return {text.removeprefix("graph.") for text in cast.recorded if text.startswith("graph.")}
 
 
 def _blob(seen: Seen, address: str, digest: str) -> bytes:
@@ -299,7 +348,7 @@ class History:
             assert desired is not None
             assert graph not in desired.graphs, f"{graph} is declared and was removed"
             known = start.recorded.get(f"graph.{graph}", "")
-            by = permit(before, f"graph.{graph}", desired.config_digest, known)
+            by, _ = permit(before, f"graph.{graph}", desired.config_digest, known)
             assert by is not None, f"{graph} was removed without approval"
             told = [d["approval_id"] for d in after.sidecars.values() if d["graph_id"] == graph]
             assert by in {*after.recorded_uses, *told}, f"{graph} was removed and nothing says by whose leave"
@@ -323,7 +372,6 @@ class History:
         """Whatever is spent was spent on a graph that is gone, and a graph that is gone spent it in the same write."""
         fresh = set(after.recorded_uses) - set(before.recorded_uses)
         spent_on = {after.approvals[i]["resource"].removeprefix("graph.") for i in fresh}
-        assert len(spent_on) == len(fresh), "two approvals were spent on one delete"
         told = {g for g in removed | spent_on if f"graph.{g}" in before.resources}
         if before.files.get(STATE) != after.files.get(STATE):
             for graph in told:

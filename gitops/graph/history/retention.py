@@ -1,7 +1,9 @@
 """Which versions of a graph are kept, and what they refer to: nothing here removes anything.
 
 A version expires when it is not among the newest of its line, was superseded long enough ago, is not a base that a merge may
-need, and has no lease. The newest version of a branch never expires. All versions of a deleted branch expire, except bases.
+need, and has no lease. What a migration dropped is in the version before it alone, which stays for at least seven days after the
+drop, whatever else is asked for: `purge` is what removes it at once. The newest version of a branch never expires. All versions
+of a deleted branch expire, except bases.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import version_time
+from gitops.storage.port import ObjectStore
 
 __all__ = [
     "References",
@@ -27,6 +30,9 @@ __all__ = [
     "purged_paths",
     "read_manifests",
 ]
+
+
+_KEEP_DROPPED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,8 @@ def expired_versions(
 ) -> dict[str, tuple[int, ...]]:
     """The numbers of expired versions by line, oldest first. Raises IntegrityError `graph_unreadable`."""
     store = folder.store
-    pinned = merge_base_refs(store, index) | {(lease.version.line, lease.version.n) for lease in leases}
+    pinned = {(lease.version.line, lease.version.n) for lease in leases}
+    pinned |= merge_base_refs(store, index) | _before_drops(store, now)
     alive = {line.id for line in index.lines()}
     found: dict[str, tuple[int, ...]] = {}
     given_up: tuple[int, ...]
@@ -92,6 +99,28 @@ def expired_versions(
         if left:
             found[line] = left
     return found
+
+
+def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
+    """The versions before migrations of the last seven days that dropped tables or columns, and did not purge them."""
+    kept: set[tuple[str, int]] = set()
+    later: Manifest | None = None
+    for n in line_numbers(store, layout.MAIN):
+        manifest = find_manifest(store, n, layout.MAIN)
+        if manifest is None:
+            continue
+        if later is not None and later.operation == "migrate" and _drops(manifest, later):
+            kept.add((layout.MAIN, n))
+        if version_time(manifest) <= now - _KEEP_DROPPED:
+            break
+        later = manifest
+    return kept
+
+
+def _drops(before: Manifest, after: Manifest) -> bool:
+    """Whether a table, or a column of one that stays, is in the first version and not in the second."""
+    tables = {entry.path: set(entry.fields.values()) for entry in after.tables.values()}
+    return any(not set(entry.fields.values()) <= tables.get(entry.path, set()) for entry in before.tables.values())
 
 
 def collect_references(manifests: Iterable[Manifest], leases: Iterable[Lease]) -> References:
