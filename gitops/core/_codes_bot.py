@@ -211,7 +211,7 @@ graph_grown | E | the graph has more rows than the approvals permit | run gitops
   rows were loaded after the approval; approvals.data_growth says how many may be
 graph_restored | E | a deleted graph was restored from a backup | approve again if it is to be deleted again
   the approval deleted this very graph before; it permits that once
-graph_vanished | E | an applied graph is gone without a delete | restore it from a backup; or have its loss approved
+graph_vanished | E | an applied graph is gone without a delete | restore it and refresh, or take it out with an approval
   its root was removed outside of this program, or storage was lost
 graph_deleted | E | a graph was deleted, but not all of its files | run gitops apply, which removes the rest
   the removal of the files of a deleted graph was interrupted
