@@ -195,8 +195,8 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
     ),
     "no check of who may": (
         _patched(approvals, "_permission", _passes),
-        {"self-approval", "break-glass-by-anybody", "bot-approves", "foreign-key"},
-        {"self-approval", "break-glass-by-anybody", "bot-approves"},
+        {"self-approval", "unknown-author", "break-glass-by-anybody", "bot-approves", "foreign-key"},
+        {"self-approval", "unknown-author", "break-glass-by-anybody", "bot-approves"},
     ),
     "no check of the target": (
         _patched(approvals, "_target", _passes),

@@ -16,7 +16,7 @@ from gitops.doctor.attack.copy import (
     join_reasons,
     require,
 )
-from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, EXPIRED, NARROW, REVOKED, STRANGER
+from gitops.doctor.attack.rules import AUTHOR, CLUSTER, DELETE_LEGACY, EXPIRED, NARROW, REVOKED, STRANGER
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, Person
 from gitops.git.signatures import sign
@@ -87,9 +87,19 @@ def _forged(
 def _own_work(copy: ClusterCopy) -> str:
     first = copy.rules.first_approver
     message = f"change\n\nCo-authored-by: Author <{first}>\n"
-    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("README.md"): b"Mine.\n"}, message=message))
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): CLUSTER}))
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, message=message))
     copy.approve_except_first()
     copy.approve(first, blind=True)
+    return copy.expect_no_effect()
+
+
+def _unknown_author(copy: ClusterCopy) -> str:
+    """The first approver wrote and pushed the change, under another name, without a signature."""
+    copy.move_ref(copy.target, copy.commit(AUTHOR, {copy.path("cluster.yaml"): CLUSTER}))
+    copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, signer=None))
+    for who in copy.rules.approvers:
+        copy.approve(who, blind=True)
     return copy.expect_no_effect()
 
 
@@ -248,6 +258,7 @@ APPROVAL_ATTACKS = (
     Attack("another-cluster", "an approval of another cluster", f"{_PAGE}: step 5", _forged(of_another="cluster")),
     Attack("another-environment", "an approval for staging", f"{_PAGE}: step 5", _forged(of_another="environment")),
     Attack("self-approval", "approve your own change", f"{_PAGE}: step 4", _own_work),
+    Attack("unknown-author", "approve your own change under another author line", f"{_PAGE}: step 4", _unknown_author),
     Attack("expired-key-backdated", "sign with an expired key and an old date", f"{_PAGE}: step 3", _backdated),
     Attack("revoked-key", "sign with a revoked key", f"{_PAGE}: step 3", _revoked),
     Attack("foreign-key", "sign in the name of an approver", f"{_PAGE}: step 3", _forged(signer=STRANGER)),

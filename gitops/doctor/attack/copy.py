@@ -26,7 +26,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.doctor.attack.rules import DELETE_LEGACY, STRANGER, CopiedRules
+from gitops.doctor.attack.rules import AUTHOR, DELETE_LEGACY, STRANGER, CopiedRules
 from gitops.git.command import GitProgram
 from gitops.git.hooks import install_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -133,15 +133,23 @@ class ClusterCopy:
 
     # Writes that bypass every check
 
-    def commit(self, who: str, files: Mapping[str, bytes | None], *parents: str, message: str = "change\n") -> str:
-        """An unsigned commit by `who` that changes files of its first parent, by default the head of the branch."""
+    def commit(
+        self,
+        who: str,
+        files: Mapping[str, bytes | None],
+        *parents: str,
+        message: str = "change\n",
+        signer: str | None = AUTHOR,
+    ) -> str:
+        """A commit by `who` that changes files of its first parent, by default the head of the branch; None does not sign."""
+        key = None if signer is None else self.rules.key(signer)
         store = self.store()
         if not parents:
             head = store.resolve(self.target)
             parents = () if head is None else (head,)
         base = store.commit(parents[0]).tree if parents else None
         person = Person(who.partition("@")[0], who, 1_750_000_000)
-        return store.write_commit(NewCommit(store.write_files(base, files), parents, person, message), signing_key=None)
+        return store.write_commit(NewCommit(store.write_files(base, files), parents, person, message), signing_key=key)
 
     def move_ref(self, ref: str, new: str) -> None:
         """Move a ref without any check; ZERO deletes it."""

@@ -18,6 +18,9 @@ from gitops.model.trust import TrustRoot
 from gitops.wiring.system import SystemClock
 
 STRANGER = "stranger@attack.invalid"
+AUTHOR = "author@attack.invalid"
+"""Signs the commits of a copy: a person whom its rules list, so that their changes have a known author."""
+
 EXPIRED, REVOKED, NARROW = UNUSABLE = "expired", "revoked", "narrow"
 """Keys of the first approver that must not count: an expired one, a revoked one, and one for another namespace."""
 
@@ -98,11 +101,12 @@ def copy_rules(
         what = "no ledger signer has" if bot is None else f"{len(people)} of {trust.required} approvers have"
         raise GitopsError(Code.TRUST_MISSING, f"{what} a valid key now", path=CONFIG_FILE)
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    for who in (bot, *people, STRANGER, *UNUSABLE):
+    for who in (bot, *people, STRANGER, AUTHOR, *UNUSABLE):
         argv = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "attack", "-f", str(keys / _file(who)))
         if not (made := run_program(argv, env=dict(environ))).ok:
             raise GitopsError(Code.SIGNING_FAILED, f"ssh-keygen could not make a key: {made.stderr.strip()}")
     lines = _signers(trust, now, {who: _public(keys / _file(who)) for who in (bot, *people)})
+    lines.append(f'{AUTHOR} namespaces="git" {_public(keys / _file(AUTHOR))}')
     # Keys of the first approver that must not count: each has a line, as a careless person might leave it.
     lines.append(f'{people[0]} namespaces="git",valid-before="20200101Z" {_public(keys / EXPIRED)}')
     lines.append(f'{people[0]} namespaces="file" {_public(keys / NARROW)}')

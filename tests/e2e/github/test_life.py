@@ -22,7 +22,7 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     pull = hub.propose("alice", "retire", DELETE_LEGACY, message="Retire legacy\n")
     (planned,) = runner.settle()
     # A label is one more, where one has to be put on.
-    assert len([call for call in hub.calls() if "/labels" not in call]) <= 6
+    assert len([call for call in hub.calls() if "/labels" not in call]) <= 7
     assert planned.code in (0, 3)
     assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
     assert "gitops approve graph.legacy --request 1 --cluster brain" in hub.comment(1)
