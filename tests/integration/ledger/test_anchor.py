@@ -1,0 +1,51 @@
+"""The anchor beside the graphs, on a disk and on object storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gitops.core.errors import IntegrityError
+from gitops.ledger.anchor import ANCHOR_KEY, AnchorFile, StorageAnchor
+from gitops.storage.port import ObjectStore
+from gitops.wiring.stores import open_store
+from tests.support.s3 import S3Server
+
+ANCHOR = StorageAnchor("brain", "company", "1" * 40, "2" * 40, 7, "3" * 64)
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """A storage root."""
+    if request.param == "disk":
+        return open_store(str(tmp_path / "data"))
+    pytest.importorskip("obstore")
+    server: S3Server = request.getfixturevalue("s3_server")
+    server.forget()
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+    import boto3
+
+    boto3.client("s3", endpoint_url=server.environ["AWS_ENDPOINT_URL"]).create_bucket(Bucket="anchors")
+    return open_store("s3://anchors/brain")
+
+
+def test_it_is_absent_written_and_replaced(store: ObjectStore) -> None:
+    file = AnchorFile(lambda: store)
+    assert file.read() is None
+    file.write(ANCHOR)
+    assert file.read() == ANCHOR
+    file.write(replace(ANCHOR, head="4" * 40, number=8))
+    found = file.read()
+    assert found is not None
+    assert (found.genesis, found.number) == (ANCHOR.genesis, 8)
+
+
+def test_what_is_no_anchor_is_refused_by_its_place(store: ObjectStore) -> None:
+    file = AnchorFile(lambda: store)
+    store.write(ANCHOR_KEY, b"{}\n")
+    with pytest.raises(IntegrityError) as caught:
+        file.read()
+    assert (caught.value.code, caught.value.path) == ("ledger_anchor_invalid", file.place)
