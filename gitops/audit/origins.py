@@ -20,7 +20,7 @@ from gitops.audit.walk import Walk
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
-from gitops.model.address import Address
+from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
 from gitops.model.ledger import UNKNOWN_AUTHOR, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
@@ -63,7 +63,11 @@ def _recomputed(
     )
     files = walk.rules.files(source.commit)
     counted = CountedCommits(reader, [entry.target.path], files, lambda tree, _: walk.open_tree(reader, tree))
-    unapplied = Unapplied(base, (source.commit,), found.before, entry_time(entry))
+    heads = [source.commit]
+    if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
+        # The commits that move a cluster of another branch are on the one with `gitops.yaml`.
+        heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
+    unapplied = Unapplied(base, tuple(dict.fromkeys(heads)), found.before, entry_time(entry))
     return Origins(reader, unapplied, counted, lambda: known, carried)
 
 

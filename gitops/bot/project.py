@@ -345,7 +345,9 @@ class Project:
             lambda: KnownOrigins(recorded_pushes(store, self.head_of(PUSHES), trust), missing=NOT_RECORDED)
         )
         counted = CountedCommits(store, (rule.path, place.rule.path), files, partial(self.tools.open_tree, store))
-        reached = tuple(dict.fromkeys(head for head in (*heads, place.commit) if head is not None))
+        # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
+        declaring = self.head_of(self.default_ref) if place.elsewhere and rule.ref != self.default_ref else None
+        reached = tuple(dict.fromkeys(head for head in (*heads, place.commit, declaring) if head is not None))
         unapplied = Unapplied(applied, reached, trust, self.tools.clock.now())
         return Origins(store, unapplied, counted, known, position.origins).authors_of
 

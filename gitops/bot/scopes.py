@@ -34,8 +34,8 @@ _HEADS, _ROOT = "refs/heads/", "root:"
 class ClusterFolder:
     """Where the files of a workspace come from: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
 
-    `declaring` is the `gitops.yaml` that counts. `declares` gives where the cluster is declared, None where it was taken out,
-    from the storage that the folder declares.
+    `declaring` is the `gitops.yaml` that counts, `elsewhere` whether it declares another place than the one in force. `declares`
+    gives where the cluster is declared, None where it was taken out, from the storage that the folder declares.
     """
 
     rule: ClusterRule
@@ -43,6 +43,7 @@ class ClusterFolder:
     root: str
     tree: str
     declaring: BotConfig
+    elsewhere: bool
     declares: Callable[[str | None], ClusterScope | None]
 
 
@@ -135,7 +136,12 @@ class Scopes:
             target = self.target(declared, commit, declaring, None if scope is None else scope.target.repository)
             return ClusterScope(target, storage, declared.name if scope is None else scope.home)
 
-        return ClusterFolder(chosen, commit, root, tree, declaring, declares)
+        elsewhere = scope is not None and (
+            declared is None
+            or rule_at_place(declared) != rule_at_place(rule)
+            or declaring.repository not in (None, scope.target.repository)
+        )
+        return ClusterFolder(chosen, commit, root, tree, declaring, elsewhere, declares)
 
 
 def stores_in_force(

@@ -284,6 +284,23 @@ def test_the_branch_in_force_is_protected_while_another_one_is_declared(loop: Lo
     assert entry(loop).target.ref == "refs/heads/release" or entry(loop).scope is not None
 
 
+def test_who_moves_a_cluster_of_another_branch_does_not_approve_it(loop: Loop) -> None:
+    loop.store.update_refs([*_branch(loop, "release")])
+    declare(loop, MOVES["branch"])
+    approve(loop)
+    scope = entry(loop).scope
+    assert scope is not None
+    assert scope.target.ref == "refs/heads/release"
+    declare(loop, MOVES["branch"].replace("production", "staging"))
+    own = loop.sign_approval("carol", "cluster.brain", cluster="brain")
+    assert "approval_self" in [each.code for each in own.diagnostics]
+    approve(loop, who="bob")
+    moved = entry(loop).scope
+    assert moved is not None
+    assert moved.target.environment == "staging"
+    assert findings(loop) == []
+
+
 def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop: Loop) -> None:
     moved: dict[str, bytes | None] = {f"other/{name}": content for name, content in _folder(loop).items()}
     gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
