@@ -25,7 +25,7 @@ def _life(loop: Loop, method: str) -> None:
     assert "request 1: opened for retire" in pushed.text
     assert "needs approval: graph.legacy" in pushed.text
     assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
-    assert "gitops approve graph.legacy --request 1 --cluster brain --plan " in loop.comment(1)
+    assert "gitops approve graph.legacy --request 1 --cluster brain --rows 0 --plan " in loop.comment(1)
 
     command = shlex.split(printed_command(loop.comment(1)))[1:]
     given = loop.gitops("bob", *command, "--json")
