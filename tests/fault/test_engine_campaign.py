@@ -35,7 +35,8 @@ _SAMPLE = [
     ("gc", "engine.gc.before_versions"),
 ]
 # A graph is made and removed by verbs of the control plane: `test_matrix.py` and `test_engine_kill.py` die there.
-_ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(("engine.create.", "engine.delete."))}
+_CONTROLLED = ("engine.create.", "engine.delete.", "engine.fence.")
+_ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_CONTROLLED)}
 
 
 @contextlib.contextmanager

@@ -168,9 +168,9 @@ def swept(seen: Seen) -> Forecast:
             keep = False
             if absent or graph in seen.deleted:
                 cast.live.pop(graph, None)
-                if f"graph.{graph}" in cast.recorded:  # D3, D4; D2 only spends
+                if f"graph.{graph}" in cast.recorded:  # D3, D4; D2 only marks the documents
                     cast.forget(graph)
-                cast.used |= _told(sidecar)
+                    cast.used |= _told(sidecar)
             elif _is_restored(seen, graph, sidecar):  # D5; D1 changes nothing
                 cast.used |= _told(sidecar)
         elif absent:  # C1, S0

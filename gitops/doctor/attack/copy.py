@@ -125,7 +125,11 @@ class ClusterCopy:
 
     def has_graph(self, graph: str) -> bool:
         """Whether the data of a graph exists."""
-        return (self.folder / "data" / self.rule.name / "graphs" / f"{graph}.omni").exists()
+        return self.graph(graph).exists()
+
+    def graph(self, graph: str) -> Path:
+        """The folder of a graph."""
+        return self.folder / "data" / self.rule.name / "graphs" / f"{graph}.omni"
 
     def path(self, name: str) -> str:
         """The path of a file in the cluster folder, from the root of the repository."""

@@ -21,6 +21,7 @@ from gitops.doctor.attack.copy import (
     ClusterCopy,
     build_states,
 )
+from gitops.doctor.attack.data import DATA_ATTACKS
 from gitops.doctor.attack.evidence import EVIDENCE_ATTACKS
 from gitops.doctor.attack.execution import EXECUTION_ATTACKS
 from gitops.doctor.attack.history import HISTORY_ATTACKS
@@ -35,6 +36,7 @@ from gitops.wiring.system import own_command
 
 ATTACKS = (
     *APPROVAL_ATTACKS,
+    *DATA_ATTACKS,
     *HISTORY_ATTACKS,
     *CONTENT_ATTACKS,
     *MESSAGE_ATTACKS,
