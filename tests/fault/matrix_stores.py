@@ -28,7 +28,9 @@ from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life
 from tests.support.git_fixture import environment, run
 
 _GRAPH = re.compile(r"graphs/(\w+)\.omni/")
-_KNOWN = re.compile(r"__cluster/(state\.json|approvals/\w+\.json|resources/.*/[0-9a-f]{64}\.\w+)|graphs/\w+\.omni/.*")
+_KNOWN = re.compile(
+    r"__cluster/(state\.json|approvals/\w+\.json|resources/.*/[0-9a-f]{64}\.\w+)|graphs/(deleted/)?\w+\.omni/.*"
+)
 
 
 class FolderScene(Scene):
@@ -216,7 +218,10 @@ class BranchScene(Scene):
 
     def debris(self) -> list[str]:
         """Files in the operator's folder, lock files of git, and refs that are none of ours."""
-        data, ours = self.home / "data", re.compile(rf"{CLUSTER}/(graphs/\w+\.omni/.*|__cluster/anchor\.json)")
+        data, ours = (
+            self.home / "data",
+            re.compile(rf"{CLUSTER}/(graphs/(deleted/)?\w+\.omni/.*|__cluster/anchor\.json)"),
+        )
         found = [p.relative_to(data).as_posix() for p in data.rglob("*") if p.is_file()]
         left = [path for path in found if not ours.fullmatch(path)]
         left += [str(p) for place in (self._bare, *self._clones) for p in place.rglob("*.lock")]
