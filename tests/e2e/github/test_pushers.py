@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.bot import apply_clusters
+from gitops.bot import apply_clusters, authors
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN
@@ -65,7 +65,8 @@ def test_who_merged_is_not_taken_for_the_author_of_what_nobody_was_asked_about(
     hub: Hub, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forge names who pressed the button; whose work it was is in the request, and that is too far back."""
-    monkeypatch.setattr(apply_clusters, "_MOST_ASKED", 3)
+    for module in (apply_clusters, authors):
+        monkeypatch.setattr(module, "MOST_ASKED", 3)
     mine = hub.loop.commit("alice", DELETE_LEGACY, hub.tip(), message="Mine\n")
     hub.world.move("refs/heads/topic", hub.loop.commit("bob", {"cluster/README.md": b"His.\n"}, mine), "bob")
     hub.merge("carol", hub.world.open_pull("bob", "topic").number, "squash", title="Topic [skip ci]")
@@ -122,10 +123,13 @@ def test_a_push_that_is_too_new_for_the_list_waits(hub: Hub, runner: Runner) -> 
 
 
 def test_the_forge_is_asked_who_pushed_only_if_that_matters(hub: Hub, runner: Runner) -> None:
-    """Not before there is an approval; then once for a plan, and the budget of a plan is kept."""
-    pull = hub.propose("alice", "topic", DELETE_LEGACY)
+    """Where a gate is, because the plan names who may approve; once for a plan, and the budget of a plan is kept."""
+    hub.propose("alice", "words", {"cluster/README.md": b"Words.\n"})
     runner.settle()
     assert not any("/activity" in call for call in hub.calls())
+    pull = hub.propose("alice", "topic", DELETE_LEGACY)
+    runner.settle()
+    assert sum("/activity" in call for call in hub.calls()) == 1
     assert hub.approve("bob", "graph.legacy", request=pull.number).ok
     again = hub.loop.commit("alice", {"README.md": b"More.\n"}, pull.head)
     hub.calls()

@@ -10,7 +10,7 @@ from tests.e2e.github.conftest import WithConfig
 from tests.e2e.github.stories import WITH_BODY, good, retire
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
-from tests.support.loop import DELETE_LEGACY, email
+from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, email
 
 pytestmark = pytest.mark.e2e
 
@@ -81,7 +81,9 @@ def test_a_review_of_an_earlier_head_or_of_the_author_counts_for_nothing(with_co
     hub = runner.hub
     pull = hub.propose("bob", "retire", DELETE_LEGACY)
     early = pull.head
-    hub.push("alice", "retire", {"cluster/README.md": b"Mine.\n"}, early)
+    hub.push("alice", "retire", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}, early)
+    mine = {**DELETE_LEGACY, "cluster/README.md": b"Mine.\n"}
+    hub.push("alice", "retire", mine, hub.tip("refs/heads/retire"))
     runner.settle()
     hub.world.review("carol", pull.number, "APPROVED", commit=early)
     hub.world.review("alice", pull.number, "APPROVED")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -132,6 +132,11 @@ class Hub:
             workspace = project.workspace(rule, self.tip(), position, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self._seen(request), position, actor=email(who))
+        if workspace.governance is not None:
+            # A clone cannot ask the forge who pushed: that is left to the bot.
+            workspace = replace(
+                workspace, governance=replace(workspace.governance, knows_origins=lambda: False, forge="")
+            )
         store = self.loop.store
         by = ApprovalPublisher(store, SelfRemote(store), Person(who, email(who)), str(self.loop.key(who)), APPROVALS)
         before = self.world.refs()
