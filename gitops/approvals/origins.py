@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from gitops.approvals.counting import CountedCommits
 from gitops.documents.forms import is_line
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address
@@ -30,6 +30,9 @@ from gitops.model.approval import CommitSignature
 from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, EntryKind, LedgerEntry
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
+
+if TYPE_CHECKING:
+    from gitops.approvals.counting import CountedCommits
 
 MOST_COMMITS = 20_000
 """How many commits may wait to be applied before their authors count as unknown."""
