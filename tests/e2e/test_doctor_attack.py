@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from gitops.apply import adopt
+from gitops.apply import adopt, recovery_rules, refresh
+from gitops.approvals import data
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands, guard
 from gitops.bot.guard import PushGuard
@@ -36,10 +37,13 @@ from gitops.git import command as git_command
 from gitops.git import remote
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
+from gitops.graph import delete
 from gitops.ledger.heads import Heads
+from gitops.model.kinds import SchemaKind
 from gitops.model.plan import PlanInputs
 from gitops.model.trust import TrustRoot
 from gitops.plan import planner
+from gitops.plan.draft import StateDraft
 from gitops.render import markdown
 from gitops.wiring.project import LocalProject
 from tests.support.loop import CLUSTER, CONFIG, MAIN, TRUSTED, Loop, email
@@ -136,12 +140,27 @@ def _patched(owner: object, name: str, value: object) -> Weaken:
     return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
 
 
+def _all(*weakened: Weaken) -> Weaken:
+    """Several defences are taken away: one alone would be held by the other."""
+
+    def weaken(monkeypatch: pytest.MonkeyPatch) -> None:
+        for each in weakened:
+            each(monkeypatch)
+
+    return weaken
+
+
 def _passes(*_: object) -> None:
     """A step that refuses nothing."""
 
 
 def _nothing(*_: object) -> Iterator[str]:
     return iter(())
+
+
+def _forgotten(_: object, draft: StateDraft, __: object, graph: str) -> None:
+    """A graph whose files are gone is recorded no more."""
+    draft.remove_graph(graph, at="2026-01-01T00:00:00Z", approval_id=None, actor=None)
 
 
 def _any_time(self: TrustRoot, key: str, **_: object) -> str | None:
@@ -248,6 +267,41 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         _patched(Heads, "_doubt", lambda *_: ""),
         {"foreign-document", "entry-unsigned"},
         {"foreign-document"},
+    ),
+    "approvals of any graph that are never used up": (
+        _all(
+            _patched(approvals, "_validity", _passes),
+            _patched(approvals, "_coverage", _passes),
+            *(_patched(module, "data_refusal", _passes) for module in (approvals, data)),
+        ),
+        {"left-over-approval", "emptied-graph"},
+        {"left-over-approval"},
+    ),
+    "approvals and deletes of any data": (
+        _all(
+            *(_patched(module, "data_refusal", _passes) for module in (approvals, data)),
+            _patched(delete, "_check_order", _passes),
+        ),
+        {"loaded-after-approval", "slow-run", "vanished-graph"},
+        {"loaded-after-approval", "slow-run"},
+    ),
+    "a delete that forgets who permitted it before": (
+        _all(
+            _patched(recovery_rules, "_delete_row", lambda *_: recovery_rules._Row.RETIRE),
+            _patched(delete, "_check_order", _passes),
+        ),
+        {"restored-backup", "left-over-approval"},
+        {"restored-backup"},
+    ),
+    "graphs that vanish and are forgotten": (
+        _patched(refresh, "_record_vanished", _forgotten),
+        {"vanished-graph", "emptied-graph"},
+        {"vanished-graph"},
+    ),
+    "migrations that are never gated": (
+        _patched(SchemaKind, "_migration_gate", _passes),
+        {"vanished-graph", "emptied-graph"},
+        {"emptied-graph"},
     ),
     "comments known by their marker": (
         _patched(records, "read_comments", _by_marker),
