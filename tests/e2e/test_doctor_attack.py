@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gitops.apply import adopt, recovery_rules, refresh
-from gitops.approvals import data
+from gitops.approvals import data, pushes
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands, guard
 from gitops.bot.guard import PushGuard
@@ -163,6 +163,15 @@ def _forgotten(_: object, draft: StateDraft, __: object, graph: str) -> None:
     draft.remove_graph(graph, at="2026-01-01T00:00:00Z", approval_id=None, actor=None)
 
 
+_BELIEVING = """\
+import sys
+from gitops.approvals import pushes
+from gitops.cli.main import main
+pushes.identity_of = lambda environ, _: (None, environ.get("REMOTE_USER"))
+sys.exit(main())
+"""
+
+
 def _any_time(self: TrustRoot, key: str, **_: object) -> str | None:
     """Keys count always and for everything, also when they are revoked."""
     return next((signer.principals[0] for signer in self.signers if signer.key == key), None)
@@ -216,6 +225,21 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         _patched(approvals, "_permission", _passes),
         {"self-approval", "unknown-author", "break-glass-by-anybody", "bot-approves", "foreign-key"},
         {"self-approval", "unknown-author", "break-glass-by-anybody", "bot-approves"},
+    ),
+    "accounts that are people": (
+        _patched(pushes, "person_of_account", lambda _, account: account),
+        {"unlisted-account", "unknown-author"},
+        {"unlisted-account"},
+    ),
+    "authors who may approve": (
+        _patched(approvals, "_permission", _passes),
+        {"unlisted-account", "pushed-beside-a-run", "spoofed-login"},
+        {"unlisted-account", "pushed-beside-a-run"},
+    ),
+    "hooks that believe variables": (
+        _patched(run, "own_command", lambda: (sys.executable, "-I", "-c", _BELIEVING)),
+        {"spoofed-login", "ledger-pushed-over"},
+        {"spoofed-login"},
     ),
     "no check of the target": (
         _patched(approvals, "_target", _passes),

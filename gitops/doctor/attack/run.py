@@ -12,6 +12,7 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.approvals import APPROVAL_ATTACKS
+from gitops.doctor.attack.authors import AUTHOR_ATTACKS
 from gitops.doctor.attack.content import CONTENT_ATTACKS
 from gitops.doctor.attack.copy import (
     Attack,
@@ -36,6 +37,7 @@ from gitops.wiring.system import own_command
 
 ATTACKS = (
     *APPROVAL_ATTACKS,
+    *AUTHOR_ATTACKS,
     *DATA_ATTACKS,
     *HISTORY_ATTACKS,
     *CONTENT_ATTACKS,
