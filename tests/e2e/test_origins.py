@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,42 +10,12 @@ from gitops.approvals.pushes import PUSHES
 from gitops.bot.dispatch import run_verb
 from gitops.forge.events import ManualEvent
 from gitops.git.port import ZERO, RefUpdate
-from gitops.ledger.documents import read_entry
 from gitops.model.origin import How
-from gitops.model.outcome import ApproveOutcome
 from tests.support.bot_stage import take_lock
-from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Done, Loop, email
+from tests.support.loop import DELETE_LEGACY, MAIN, Loop, email
+from tests.support.origins import SIGNED, approved, errors_of, newest_origins, pushed
 
 pytestmark = pytest.mark.e2e
-
-SIGNED = ("-c", "gpg.format=ssh", "push", "--signed", "origin")
-
-
-def _push(loop: Loop, who: str, *specs: str, environ: Mapping[str, str] | None = None, signed: bool = True) -> Done:
-    """`git push`, with a certificate, and with variables that the person sets."""
-    loop.push(who, f"{loop.tip()}:refs/heads/unused")  # makes the objects of commits known to the clone
-    command = ("git", *(SIGNED if signed else ("push", "origin")), *specs)
-    variables = (f"{name}={value}" for name, value in (environ or {}).items())
-    return loop.program(who, "env", *variables, *command, check=False)
-
-
-def _approve(loop: Loop, who: str) -> set[str]:
-    """The problems of an approval that is made with this program, and of one that is made without, once it has arrived."""
-    refused = _errors(loop.sign_approval(who, "graph.legacy"))
-    given = loop.sign_approval(who, "graph.legacy", blind=True)
-    assert given.approval is not None
-    loop.arrived(f"refs/heads/gitops/approvals/brain/{given.approval.approval_id}")
-    return refused
-
-
-def _errors(outcome: ApproveOutcome) -> set[str]:
-    return {each.code for each in outcome.diagnostics if each.severity == "error"}
-
-
-def _origins(loop: Loop) -> dict[str, tuple[How, str]]:
-    """The origins in the newest entry, by commit."""
-    entry = read_entry(loop.store.read(loop.store.commit(loop.tip(LEDGER)).tree, "entry.json") or b"")
-    return {origin.commit: (origin.how, origin.by) for origin in entry.origins}
 
 
 def test_another_author_line_does_not_make_another_author(loop: Loop) -> None:
@@ -54,7 +23,7 @@ def test_another_author_line_does_not_make_another_author(loop: Loop) -> None:
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
     loop.push("bob", f"{head}:{MAIN}")
     for who in ("bob", "carol"):
-        assert "approval_authors_unknown" in _approve(loop, who)
+        assert "approval_authors_unknown" in approved(loop, who)
     assert loop.graph("legacy").exists()
     assert loop.gitops("carol", "audit").text.startswith("audit good")
 
@@ -62,13 +31,13 @@ def test_another_author_line_does_not_make_another_author(loop: Loop) -> None:
 def test_the_printed_remedy_opens_the_gate(loop: Loop) -> None:
     """Revert what is merged without an origin, then propose it again, signed."""
     loop.move(MAIN, loop.commit("mallory", DELETE_LEGACY, key=None))
-    assert _errors(loop.sign_approval("carol", "graph.legacy")) == {"approval_authors_unknown"}
+    assert errors_of(loop.sign_approval("carol", "graph.legacy")) == {"approval_authors_unknown"}
     config = loop.store.read(loop.store.commit(loop.store.commit(loop.tip()).parents[0]).tree, "cluster/cluster.yaml")
     loop.move(MAIN, loop.commit("bob", {"cluster/cluster.yaml": config}))
     loop.move(MAIN, loop.commit("bob", DELETE_LEGACY))
-    assert "approval_self" in _approve(loop, "bob")
+    assert "approval_self" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
-    _approve(loop, "carol")
+    approved(loop, "carol")
     assert not loop.graph("legacy").exists()
 
 
@@ -76,7 +45,7 @@ def test_the_remedy_opens_the_gate_of_rules(loop: Loop) -> None:
     rules = loop.store.read(loop.store.commit(loop.tip()).tree, "gitops.yaml") or b""
     newer = {"gitops.yaml": rules.replace(b"allowed_signers\n", b"allowed_signers\n  expires_after: 6d\n", 1)}
     loop.move(MAIN, loop.commit("mallory", newer, key=None))
-    assert _errors(loop.sign_approval("carol", "trust.brain")) == {"approval_authors_unknown"}
+    assert errors_of(loop.sign_approval("carol", "trust.brain")) == {"approval_authors_unknown"}
     loop.move(MAIN, loop.commit("bob", {"gitops.yaml": rules}))
     loop.move(MAIN, loop.commit("bob", newer))
     assert loop.sign_approval("carol", "trust.brain").ok
@@ -84,12 +53,12 @@ def test_the_remedy_opens_the_gate_of_rules(loop: Loop) -> None:
 
 def test_a_signed_push_is_an_origin(loop: Loop) -> None:
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
-    pushed = _push(loop, "bob", f"{head}:{MAIN}")
-    assert pushed.code == 0, pushed.text
-    assert _origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
-    assert "approval_self" in _approve(loop, "bob")
+    done = pushed(loop, "bob", f"{head}:{MAIN}")
+    assert done.code == 0, done.text
+    assert newest_origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
+    assert "approval_self" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
-    assert _approve(loop, "carol") == set()
+    assert approved(loop, "carol") == set()
     assert not loop.graph("legacy").exists()
     assert loop.gitops("carol", "audit").text.startswith("audit good")
 
@@ -98,15 +67,15 @@ def test_a_push_while_another_run_applies_keeps_its_pusher(loop: Loop) -> None:
     """Bob holds the lock, pushes, and gives the lock back: the run that applies his commit knows him from the record."""
     take_lock(loop)
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
-    assert "already running" in _push(loop, "bob", f"{head}:{MAIN}").text
+    assert "already running" in pushed(loop, "bob", f"{head}:{MAIN}").text
     lock = "refs/gitops/locks/brain"
     loop.store.update_refs([RefUpdate(lock, loop.store.resolve(lock) or "", ZERO)])
     given = loop.sign_approval("bob", "graph.legacy", blind=True)
     assert given.ok
     loop.move("refs/heads/elsewhere", loop.commit("carol", {"README.md": b"Words.\n"}))
     loop.move(MAIN, loop.commit("carol", {"README.md": b"More words.\n"}))
-    assert _origins(loop)[head] == (How.CERTIFICATE, email("bob"))
-    assert "approval_self" in _approve(loop, "bob")
+    assert newest_origins(loop)[head] == (How.CERTIFICATE, email("bob"))
+    assert "approval_self" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
 
 
@@ -114,35 +83,35 @@ def test_a_hook_that_never_ran_is_not_needed(loop: Loop) -> None:
     """The client died before post-receive: the next sweep applies the commit with its pusher."""
     (loop.server / "hooks" / "post-receive").unlink()
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
-    _push(loop, "bob", f"{head}:{MAIN}")
+    pushed(loop, "bob", f"{head}:{MAIN}")
     given = loop.sign_approval("bob", "graph.legacy", blind=True)
     assert given.ok
     local = loop.local()
     bot = local.bot(local.forge(), "local", local.person(), lambda _: None)
     list(run_verb(bot, "sweep", ManualEvent()))
-    assert _origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
+    assert newest_origins(loop) == {head: (How.CERTIFICATE, email("bob"))}
     assert loop.graph("legacy").exists()
 
 
 @pytest.mark.parametrize("name", ["REMOTE_USER", "GL_USER"])
 def test_a_shared_path_gives_no_identity(loop: Loop, name: str) -> None:
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
-    _push(loop, "bob", f"{head}:{MAIN}", environ={name: "alice"}, signed=False)
+    pushed(loop, "bob", f"{head}:{MAIN}", environ={name: "alice"}, signed=False)
     assert loop.store.resolve(PUSHES) is None
-    assert "approval_authors_unknown" in _approve(loop, "bob")
+    assert "approval_authors_unknown" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
 
 
 def test_a_certificate_of_another_push_does_not_count(loop: Loop) -> None:
     """On a shared path bob names an old certificate of alice in the variables of git."""
     first = loop.commit("alice", {"README.md": b"Words.\n"}, away=True)
-    _push(loop, "alice", f"{first}:refs/heads/words")
+    pushed(loop, "alice", f"{first}:refs/heads/words")
     certificate = next(blob for blob in _blobs(loop) if _text(loop, blob).startswith("certificate version"))
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
     spoofed = {"GIT_PUSH_CERT": certificate, "GIT_PUSH_CERT_STATUS": "G", "GIT_PUSH_CERT_NONCE_STATUS": "OK"}
-    _push(loop, "bob", f"{head}:{MAIN}", environ=spoofed, signed=False)
-    assert _origins(loop)[head][0] is How.UNKNOWN
-    assert "approval_authors_unknown" in _approve(loop, "bob")
+    pushed(loop, "bob", f"{head}:{MAIN}", environ=spoofed, signed=False)
+    assert newest_origins(loop)[head][0] is How.UNKNOWN
+    assert "approval_authors_unknown" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
 
 
@@ -159,34 +128,34 @@ def _text(loop: Loop, blob: str) -> str:
 def test_what_was_pushed_elsewhere_first_stays_the_work_of_that_pusher(loop: Loop) -> None:
     """Bob's commit lies on a branch that no request names; carol merges it by hand, and bob approves."""
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
-    _push(loop, "bob", f"{head}:refs/tags/v1")
-    _push(loop, "carol", f"{head}:{MAIN}")
-    assert _origins(loop)[head] == (How.CERTIFICATE, email("bob"))
-    assert "approval_self" in _approve(loop, "bob")
+    pushed(loop, "bob", f"{head}:refs/tags/v1")
+    pushed(loop, "carol", f"{head}:{MAIN}")
+    assert newest_origins(loop)[head] == (How.CERTIFICATE, email("bob"))
+    assert "approval_self" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
 
 
 def test_a_commit_that_somebody_unknown_brought_first_stays_unknown(loop: Loop) -> None:
     head = loop.commit("mallory", DELETE_LEGACY, key=None, away=True)
     loop.push("bob", f"{head}:refs/heads/topic")
-    _push(loop, "carol", f"{head}:{MAIN}")
-    assert "approval_authors_unknown" in _approve(loop, "bob")
+    pushed(loop, "carol", f"{head}:{MAIN}")
+    assert "approval_authors_unknown" in approved(loop, "bob")
     assert loop.graph("legacy").exists()
 
 
 def test_who_has_logged_in_is_known_by_the_rules_alone(web: Loop) -> None:
     head = web.commit("mallory", DELETE_LEGACY, key=None, away=True)
     web.push("bob", f"{head}:{MAIN}")
-    assert _origins(web) == {head: (How.PUSH, f"local:{email('bob')}")}
-    assert "approval_self" in _approve(web, "bob")
-    _approve(web, "carol")
+    assert newest_origins(web) == {head: (How.PUSH, f"local:{email('bob')}")}
+    assert "approval_self" in approved(web, "bob")
+    approved(web, "carol")
     assert not web.graph("legacy").exists()
 
 
 def test_a_name_that_no_rule_maps_is_nobody(web: Loop) -> None:
     head = web.commit("alice", DELETE_LEGACY, key=None, away=True)
     web.push("mallory", f"{head}:{MAIN}")
-    assert "approval_authors_unknown" in _approve(web, "bob")
+    assert "approval_authors_unknown" in approved(web, "bob")
     assert web.graph("legacy").exists()
 
 
