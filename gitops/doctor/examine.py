@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, ForgeRule, parse_bot_config, trust_root
+from gitops.approvals.pushes import PUSHES
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
@@ -18,12 +19,14 @@ from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.doctor.job_install import install_findings
 from gitops.doctor.jobs import answers_queue, job_findings, read_workflows
 from gitops.doctor.ledger import ledger_findings, probe_locks
-from gitops.doctor.machine import machine_findings, read_machine
+from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
+from gitops.doctor.origins import account_findings, server_finding
 from gitops.doctor.trust import trust_findings
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.init.wheel import running_wheel
 from gitops.ledger.trust import trust_at
+from gitops.model.trust import TrustRoot
 from gitops.storage.port import ObjectStore
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.wiring.project import LocalProject, open_commit_tree
@@ -74,22 +77,38 @@ def examine(
     rules = [rule for rule in config.clusters if cluster in (None, rule.name)]
     if not rules:
         yield warning("config.clusters", "no cluster is listed", f"{CONFIG_FILE}: clusters: [{{name, path}}]")
+    kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     if trust is not None:
-        serves = machine.bare and isinstance(local.remote, SelfRemote)
-        own_key = None if machine.key is None else machine.key.blob
-        yield from trust_findings(config, trust, SystemClock().now(), own_key, serves=serves)
+        yield from _trust(local, config, trust, machine, head, kind)
         for rule in rules:
             yield from ledger_findings(local, rule, trust.digest)
         yield from _locks(local, probe=probe)
     for rule in rules:
         yield from _cluster(local, rule, probe=probe)
-    kind = forge or config.forge.kind or job_kind(environ) or LOCAL
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
     yield from install_findings(kind, files, lambda path: local.repository.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
         url = local.setting(f"remote.{remote}.url")
         yield from _forge(local, environ, kind, config.forge, url, rules, queue=answers_queue(files))
+
+
+def _trust(
+    local: LocalProject, config: BotConfig, trust: TrustRoot, machine: MachineFacts, head: str, kind: str
+) -> Iterator[DoctorFinding]:
+    """Keys and rules at the head of the target branch, and what makes authors and approvers known."""
+    serves, now = machine.bare and isinstance(local.remote, SelfRemote), SystemClock().now()
+    own_key = None if machine.key is None else machine.key.blob
+    yield from trust_findings(config, trust, now, own_key, serves=serves)
+    yield from account_findings(trust, now, kind)
+    if serves and kind == LOCAL:
+        yield server_finding(
+            trust,
+            now,
+            local.repository.signature(head),
+            certificates=bool(local.setting("receive.certNonceSeed")),
+            recorded=local.repository.resolve(PUSHES) is not None,
+        )
 
 
 def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:

@@ -20,12 +20,18 @@ _MENUS = {
     "gitlab": "Settings > Repository > Protected branches",
     "gitea": "Settings > Branches",
 }
+# Branches that are created and never changed, by the checks of their rules.
+_CREATED = {
+    "forge.approvals": "gitops/approvals",
+    "forge.revocations": "gitops/revocations",
+    "forge.countersignatures": "gitops/countersignatures",
+}
 _HOOK = "gitops hook install --server --repo PATH, on the server"
 
 
 def unreachable_forge_findings(reason: str) -> Iterator[DoctorFinding]:
     """Report every check of the forge as unknown."""
-    for check in ("forge.token", "forge.target", "forge.ledger", "forge.approvals"):
+    for check in ("forge.token", "forge.target", "forge.ledger", *_CREATED):
         yield unknown(check, reason, "set GITOPS_TOKEN, and outside a CI job --forge KIND")
 
 
@@ -54,7 +60,7 @@ def forge_findings(
     for rule in clusters:
         for check, branch in (
             ("forge.ledger", f"gitops/ledger/{rule.name}"),
-            ("forge.approvals", f"gitops/approvals/{rule.name}/x"),
+            *((check, f"{folder}/{rule.name}/x") for check, folder in _CREATED.items()),
         ):
             rules, gaps = attempt(check, partial(forge.branch_rules, branch), branch)
             yield from gaps

@@ -16,7 +16,7 @@ from gitops.cli.main import main
 from gitops.git.hooks import install_hooks, remove_hooks
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.wiring.system import own_command
-from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, Done, Loop, email
+from tests.support.loop import CONFIG, DELETE_LEGACY, LEDGER, MAIN, SIGNERS, UNMAPPED, Done, Loop, email
 from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
@@ -82,6 +82,16 @@ def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:
     loop.gitops("alice", "audit")
     assert set(_gaps(_doctor(loop, "alice", "--json")).values()) == {"unknown"}
     assert [ref for ref in _things(loop) if "doctor" in ref] == []
+
+
+def _nothing_knows_authors(loop: Loop) -> None:
+    loop.program("bot", "git", "config", "--unset", "receive.certNonceSeed", at=loop.server)
+    unsigned = loop.commit("alice", {"gitops.yaml": UNMAPPED.encode()}, key=None)
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), unsigned)])
+
+
+def _unlisted_accounts(loop: Loop) -> None:
+    _to(loop, {"gitops.yaml": f"{UNMAPPED}  accounts: {{'github:11': alice@people.example}}\n".encode()})
 
 
 def _no_hooks(loop: Loop) -> None:
@@ -165,11 +175,12 @@ def _no_root(loop: Loop) -> None:
 
 
 GAPS: dict[Callable[[Loop], None], dict[str, str]] = {
+    _nothing_knows_authors: {"hooks.origins": "error", "trust.pending": "warning"},
     _no_hooks: {
         "hooks.installed": "error",
         **{
             f"forge.{what}.{part}": "unknown"
-            for what in ("target", "ledger", "approvals")
+            for what in ("target", "ledger", "approvals", "revocations", "countersignatures")
             for part in ("force-push", "deletion")
         },
     },
@@ -207,6 +218,16 @@ def test_a_planted_gap_is_found_and_nothing_else(
     if "warning" in GAPS[plant].values():
         assert look("--strict").code == 1
     assert _things(loop) == before
+
+
+def test_approvers_without_an_account_of_the_forge_are_named(loop: Loop, look: Callable[..., Done]) -> None:
+    _unlisted_accounts(loop)
+    findings = {f["check"]: f for f in json.loads(look("--json", "--forge", "github").text)["findings"]}
+    found = findings["trust.accounts"]
+    assert found["health"] == "error"
+    assert "listed for bob@people.example, carol@people.example" in found["detail"]
+    assert "{'github:NUMBER': bob@people.example}" in found["fix"]
+    assert "trust.accounts" not in look("--json").text
 
 
 def test_ledger_folders_leave_the_rest_out(loop: Loop, look: Callable[..., Done]) -> None:

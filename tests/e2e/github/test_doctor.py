@@ -69,6 +69,10 @@ def test_a_repository_without_rules_is_open_and_told_so(look: Look) -> None:
         "forge.ledger.pushers": "error",
         "forge.approvals.force-push": "warning",
         "forge.approvals.deletion": "warning",
+        "forge.revocations.force-push": "warning",
+        "forge.revocations.deletion": "warning",
+        "forge.countersignatures.force-push": "warning",
+        "forge.countersignatures.deletion": "warning",
     }
     assert "Settings > Rules > Rulesets" in found["forge.ledger.deletion"]["fix"]
     assert "gitops/plan/brain" in found["forge.target.check"]["fix"]

@@ -68,6 +68,7 @@ def test_a_sound_set_up_has_no_gap() -> None:
     assert gaps(Told()) == []
 
 
+_CREATED = ("approvals", "revocations", "countersignatures")
 CASES: dict[str, tuple[Callable[[], Told], list[str]]] = {
     "a bad token": (lambda: Told(refuses={"me"}), ["error forge.token"]),
     "a reader": (lambda: Told(level=Permission.READ), ["error forge.permission"]),
@@ -128,11 +129,11 @@ CASES: dict[str, tuple[Callable[[], Told], list[str]]] = {
     ),
     "approvals that may be moved": (
         lambda: Told(approvals=replace(APPROVALS, force_push=True)),
-        ["warning forge.approvals.force-push"],
+        [f"warning forge.{what}.force-push" for what in _CREATED],
     ),
     "approvals that need a request": (
         lambda: Told(approvals=replace(APPROVALS, request_needed=True)),
-        ["error forge.approvals.pushers"],
+        [f"error forge.{what}.pushers" for what in _CREATED],
     ),
 }
 
