@@ -245,7 +245,7 @@ def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) 
 
     All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
     """
-    return tuple(request for request in forge.merged_by(commits) if request.target == rule.ref)
+    return tuple(request for request in forge.merged_by(commits) if request.target == rule.ref) if commits else ()
 
 
 def unlisted(account: str) -> str:

@@ -250,7 +250,7 @@ def report_debts(debts: Sequence[Debt], problems: Diagnostics, severity: Severit
             Code.DEBT_OPEN,
             debt.resource,
             f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); "
-            f"another approver has to run: gitops countersign {debt.approval_id}",
+            f"another approver has to run: gitops countersign {debt.approval_id} --commit {debt.commit}",
             severity=severity,
         )
 

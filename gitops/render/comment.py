@@ -302,7 +302,9 @@ def _sections(
 def _debts(debts: Sequence[Debt]) -> dict[str, object]:
     return {
         "debts": debts,
-        "countersign": "\n".join(shlex.join(("gitops", "countersign", d.approval_id)) for d in debts),
+        "countersign": "\n".join(
+            shlex.join(("gitops", "countersign", d.approval_id, "--commit", d.commit)) for d in debts
+        ),
     }
 
 

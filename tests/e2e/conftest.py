@@ -9,7 +9,10 @@ import pytest
 
 from tests.support import prefork
 from tests.support.hosts import HostKind, Hosts
-from tests.support.loop import CONFIG, DELETE_LEGACY, UNMAPPED, Loop, LoopServer
+from tests.support.loop import CONFIG, DELETE_LEGACY, PEOPLE, UNMAPPED, Loop, LoopServer, email
+
+# The number of alice's account, which those of bob and carol follow.
+ON_FORGES = (("github", 11), ("gitlab", 100), ("gitea", 100))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -115,8 +118,9 @@ def judged(with_verdict: Loop, tmp_path: Path) -> Loop:
 @pytest.fixture(scope="session")
 def with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Loop:
     """Built once, never changed: as `applied`, but what people do on the forge counts as their approval."""
-    accounts = "{'github:11': alice@people.example, 'github:12': bob@people.example, 'github:13': carol@people.example}"
-    config = f"{UNMAPPED}  accounts: {accounts}\n  via_forge: [reversible, irreversible]\n"
+    numbered = [(kind, first + n, who) for kind, first in ON_FORGES for n, who in enumerate(PEOPLE)]
+    accounts = "".join(f"    {kind}:{number}: {email(who)}\n" for kind, number, who in numbered)
+    config = f"{UNMAPPED}  accounts:\n{accounts}  via_forge: [reversible, irreversible]\n"
     return Loop.build(tmp_path_factory.mktemp("accounts"), config)
 
 

@@ -19,8 +19,8 @@ OTHER = b"query titles() { match { $y: Note } return { $y.title } }\n"
 
 
 @pytest.fixture
-def stage(loop: Loop) -> Stage:
-    return Stage(loop)
+def stage(known: Loop) -> Stage:
+    return Stage(known)
 
 
 def _source(loop: Loop) -> str:

@@ -117,9 +117,9 @@ SCHEDULED = {"GITHUB_EVENT_NAME": "schedule"}
 
 
 @pytest.fixture
-def site(loop: Loop, tmp_path: Path) -> Iterator[GiteaSite]:
-    with GiteaSite(tmp_path, loop=loop, jobs=tmp_path / "jobs") as running:
-        running.root = loop.folder
+def site(known: Loop, tmp_path: Path) -> Iterator[GiteaSite]:
+    with GiteaSite(tmp_path, loop=known, jobs=tmp_path / "jobs") as running:
+        running.root = known.folder
         yield running
 
 
@@ -210,10 +210,10 @@ def test_what_no_job_did_is_found_by_the_sweep(site: GiteaSite) -> None:
 
 
 def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> None:
-    """Alice pushes straight to main in bob's name and approves it herself; the run of her push is lost."""
+    """Alice pushes straight to main in bob's name, unsigned, and approves it herself; the run of her push is lost."""
     loop, before = site.loop, site.loop.tip()
-    site.push("bob", "main", DELETE_LEGACY)
-    assert loop.sign_approval("alice", "graph.legacy").ok
+    site.put(MAIN, loop.commit("bob", DELETE_LEGACY, key=None))
+    assert loop.sign_approval("alice", "graph.legacy", blind=True).ok
     swept = site.run("sweep", SCHEDULED)
     assert loop.graph("legacy").exists()
     assert "approval_authors_unknown" in swept.text

@@ -127,9 +127,9 @@ SCHEDULED = {"CI_PIPELINE_SOURCE": "schedule"}
 
 
 @pytest.fixture
-def site(loop: Loop, tmp_path: Path) -> Iterator[GitLabSite]:
-    with GitLabSite(tmp_path, loop=loop, jobs=tmp_path / "jobs") as running:
-        running.root = loop.folder
+def site(known: Loop, tmp_path: Path) -> Iterator[GitLabSite]:
+    with GitLabSite(tmp_path, loop=known, jobs=tmp_path / "jobs") as running:
+        running.root = known.folder
         yield running
 
 

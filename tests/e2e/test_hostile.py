@@ -13,6 +13,8 @@ from markdown_it import MarkdownIt
 from gitops.bot.receive_push import receive_push
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.ledger.documents import read_entry
+from gitops.model.change import Disposition
 from tests.support.loop import (
     CLUSTER_YAML,
     CONFIG,
@@ -126,12 +128,15 @@ def test_yaml_that_wants_more_than_data_is_refused(loop: Loop, file: str, text: 
 def test_storage_of_a_request_leads_nowhere(loop: Loop) -> None:
     for place in ("/etc", "../../elsewhere", "file:///etc"):
         text = CLUSTER_YAML.replace("graphs:", f"storage: {place}\ngraphs:", 1)
-        head = loop.commit("mallory", {"cluster/cluster.yaml": text.encode()})
+        head = loop.commit("mallory", {"cluster/cluster.yaml": text.encode()}, key="alice")
         loop.move("refs/heads/topic", head)
         assert "storage_root_refused" in loop.comment(1), place
         assert loop.status(head, "plan").startswith("failure")
+    # Merged all the same, the cluster stays where it is, and nobody can approve that it leaves.
     loop.move(MAIN, head)
-    assert "storage_root_refused" in loop.status(head, "apply")
+    assert loop.status(head, "apply") == "failure: 0 applied, 1 deferred or blocked"
+    refused = loop.sign_approval("bob", "cluster.brain")
+    assert [d.code for d in refused.diagnostics] == ["storage_root_refused"]
     assert loop.graph("notes").exists()
 
 
@@ -287,12 +292,16 @@ def test_request_cannot_bring_its_own_rules(loop: Loop) -> None:
 
 def test_request_cannot_rename_the_cluster_or_move_its_folder(loop: Loop) -> None:
     """Under another name or environment nothing of the ledger, its data or its approvals is reached."""
-    before = loop.tip(LEDGER)
     config = CONFIG.replace("name: brain", "name: other")
     loop.move(MAIN, loop.commit("alice", {**DELETE_LEGACY, "gitops.yaml": config.encode()}))
     assert loop.graph("legacy").exists()
-    assert loop.tip(LEDGER) == before
+    # The ledger only notes that it is to end, and waits for an approval of that.
+    entry = read_entry(loop.store.read(loop.store.commit(loop.tip(LEDGER)).tree, "entry.json") or b"")
+    waiting = [(c.resource, c.disposition, c.reason) for c in entry.changes]
+    addresses = ("cluster.brain", "graph.legacy", "schema.legacy")
+    assert waiting == [(address, Disposition.BLOCKED, "approval_required") for address in addresses]
     assert loop.tip("refs/heads/gitops/ledger/other")
+    assert not (loop.folder / "data" / "other" / "graphs" / "legacy.omni").exists()
 
 
 def test_unreadable_push_does_not_end_in_a_crash(loop: Loop) -> None:

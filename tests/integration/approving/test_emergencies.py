@@ -74,12 +74,13 @@ def test_one_person_is_enough_and_leaves_one_debt(life: Life) -> None:
 
 def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str]) -> None:
     life, identity = owing
+    (debt,) = newest(life).debts
     life.change("dora", QUERY)
     head = life.repository.resolve(LEDGER)
     refused = life.apply()
     assert errors(refused) == ["debt_open"]
     (told,) = [d for d in refused.diagnostics if d.code == "debt_open"]
-    assert f"gitops countersign {identity}" in told.message
+    assert f"gitops countersign {identity} --commit {debt.commit}" in told.message
     assert life.repository.resolve(LEDGER) == head
 
 
@@ -103,6 +104,7 @@ def test_a_run_without_changes_passes_and_warns(owing: tuple[Life, str]) -> None
 
 def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life, str]) -> None:
     life, identity = owing
+    (debt,) = newest(life).debts
     life.change("dora", QUERY)
     assert errors(life.apply()) == ["debt_open"]
     agreed = countersign(office(life, "ben"), identity, "seen")
