@@ -227,6 +227,8 @@ def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> 
     site.merge("carol", back)
     assert site.run("sweep", SCHEDULED).code == 0
     number = site.propose("alice", "retire", DELETE_LEGACY)
+    variables, event = site.on_request(number)
+    assert site.run("plan", variables, event=event).code == 3
     site.approve("bob", number)
     site.merge("carol", number)
     assert site.run("sweep", SCHEDULED).code == 0

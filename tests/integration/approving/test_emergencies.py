@@ -104,7 +104,6 @@ def test_a_run_without_changes_passes_and_warns(owing: tuple[Life, str]) -> None
 
 def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life, str]) -> None:
     life, identity = owing
-    (debt,) = newest(life).debts
     life.change("dora", QUERY)
     assert errors(life.apply()) == ["debt_open"]
     agreed = countersign(office(life, "ben"), identity, "seen")
