@@ -17,7 +17,7 @@ from gitops.ledger.documents import write_lock
 from gitops.model.ledger import LockInfo
 from gitops.storage.s3 import S3Store
 from tests.support.cluster import WIDER, Cluster
-from tests.support.loop import CLUSTER_YAML, CONFIG, MAIN, Loop
+from tests.support.loop import CLUSTER_YAML, CONFIG, FILES, MAIN, Loop
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM
 from tests.support.s3 import Asked, Drop, S3Place
@@ -119,7 +119,11 @@ def test_a_life_in_a_bucket(gitops: Command, s3: S3Place) -> None:
     approved = gitops("approve", "graph.knowledge", "--as", "sam", "--plan", gitops("plan")["plan_digest"])
     assert f"__cluster/approvals/{approved['approval_id']}.json" in held(s3)
     assert gitops("apply")["converged"]
-    assert not [key for key in held(s3) if key.startswith("graphs/")], "an approved delete empties the prefix"
+    left = [
+        key for key in held(s3) if key.startswith("graphs/") and not key.startswith("graphs/deleted/knowledge.omni/")
+    ]
+    assert left == ["graphs/knowledge.omni/graph.json"], "an approved delete leaves no data"
+    assert json.loads(S3Store(s3.root).read(left[0]) or b"")["claimed_by"] is None
     assert layout.LOCK not in held(s3)
     assert not {"__cluster", "graphs"} & {p.name for p in cluster.folder.iterdir()}
 
@@ -273,7 +277,8 @@ def _chosen(loop: Loop, settings: dict[str, str], declared: str, cluster: str = 
         loop.program("bot", "git", "config", "--", key, value, at=loop.server)
     local = loop.local()
     try:
-        stores = local._stores(local.project.config().cluster(cluster), declared)
+        rule = local.project.config().cluster(cluster)
+        stores = local._stores(rule, declared, rule.name)
     except GitopsError as error:
         return error.code
     if stores.data_problem is not None:
@@ -289,19 +294,27 @@ def test_a_setting_that_is_no_address_is_the_operators_to_repair(loop: Loop) -> 
     assert _chosen(loop, {"gitops.storage": "s3://"}, "s3://b/p") == "storage_root_invalid"
 
 
-def test_a_merge_makes_graphs_in_the_bucket_that_the_operator_allows(loop: Loop, s3: S3Place) -> None:
-    text = CLUSTER_YAML.replace("graphs:", f"storage: {s3.root}\ngraphs:", 1) + "  more:\n    schema: legacy.pg\n"
-    change = {"cluster/cluster.yaml": text.encode()}
-    head = loop.commit("mallory", change)
+def test_a_merge_makes_the_graphs_of_a_new_cluster_in_the_bucket_that_the_operator_allows(
+    loop: Loop, s3: S3Place
+) -> None:
+    text = CLUSTER_YAML.replace("graphs:", f"storage: s3://{s3.bucket}/other\ngraphs:", 1)
+    folder = {path.replace("cluster/", "other/"): text for path, text in FILES.items() if path.startswith("cluster/")}
+    change = {**folder, "other/cluster.yaml": text.encode(), "gitops.yaml": TWO.encode()}
+    head = loop.commit("alice", change)
     loop.move("refs/heads/topic", head)
-    assert "storage_root_refused" in loop.comment(1)
-    assert loop.status(head, "plan").startswith("failure")
+    assert "storage_root_refused" in _comments(loop)
+    assert [s.state for s in loop.book.statuses(head) if s.context == "gitops/plan/other"] == ["failure"]
     assert s3.server.log == []
     loop.program("bot", "git", "config", "gitops.storage", f"s3://{s3.bucket}", at=loop.server)
-    loop.move("refs/heads/topic", loop.commit("mallory", {**change, "cluster/README.md": b"More.\n"}))
-    assert "storage_root_refused" not in loop.comment(1)
-    new, _ = loop.merge("alice", 1)
-    assert loop.status(new, "apply").startswith("success")
-    keys = held(s3)
-    assert {key.split("/")[1] for key in keys} == {"more.omni"}
-    assert not [key for key in keys if "__cluster" in key], "ledger and probes leave nothing: the ledger is in git"
+    loop.move("refs/heads/topic", loop.commit("alice", {**change, "other/README.md": b"More.\n"}))
+    assert "storage_root_refused" not in _comments(loop)
+    loop.merge("carol", 1)
+    keys = s3.server.keys(s3.bucket)
+    beside = [key for key in keys if "/graphs/" not in key]
+    assert beside == ["other/__cluster/anchor.json"], "the ledger is in git; probes leave nothing"
+    graphs = {key.split("/")[2] for key in keys if key not in beside}
+    assert graphs == {"notes.omni", "legacy.omni"}
+
+
+def _comments(loop: Loop) -> str:
+    return "\n".join(each.body for each in loop.book.comments(1))

@@ -28,6 +28,7 @@ from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life
 from tests.support.git_fixture import environment, run
 
 _GRAPH = re.compile(r"graphs/(\w+)\.omni/")
+_CONTENT = re.compile(r"graphs/(\w+)\.omni/(?!graph\.json$)")
 _KNOWN = re.compile(
     r"__cluster/(state\.json|approvals/\w+\.json|resources/.*/[0-9a-f]{64}\.\w+)|graphs/(deleted/)?\w+\.omni/.*"
 )
@@ -130,6 +131,10 @@ class S3Scene(FolderScene):
             if found.get(key) != hashlib.md5(body).hexdigest():  # noqa: S324 - the tag that the service gives
                 self._client.put_object(Bucket=self._BUCKET, Key=key, Body=body)
 
+    def graphs(self) -> set[str]:
+        """The roots with more than the claim without an owner that a removed graph leaves there."""
+        return {found[1] for found in map(_CONTENT.match, self._stored()) if found}
+
     def _stored(self) -> list[str]:
         return [key.removeprefix(f"{self._PREFIX}/") for key in self._tags()]
 
@@ -161,7 +166,7 @@ class BranchScene(Scene):
         self.home.mkdir()
         life = self.life
         files = {f"cluster/{path}": text.encode() for path, text in BEFORE.items()}
-        life.change("mallory", {**files, "gitops.yaml": CONFIG.encode(), **self._signers()})
+        life.change("dora", {**files, "gitops.yaml": CONFIG.encode(), **self._signers()})
         for clone in self._clones:
             run("git", "clone", "-q", str(self._bare), str(clone), home=self.home)
         self.settle_here()
@@ -186,7 +191,7 @@ class BranchScene(Scene):
 
     def edit(self, files: Files) -> None:
         """A commit on main."""
-        self.life.change("mallory", {f"cluster/{path}": text.encode() for path, text in files.items()})
+        self.life.change("dora", {f"cluster/{path}": text.encode() for path, text in files.items()})
 
     def workspace(self, faults: Faults | None = None) -> Workspace:
         """The tip of main, as the bot sees it."""
@@ -262,7 +267,7 @@ class BranchScene(Scene):
         return LocalProject(str(place), environ=environment(self.home), faults=faults)
 
     def _signers(self) -> dict[str, bytes]:
-        return {".gitops/allowed_signers": self.life.signers("bot", "ada", "ben")}
+        return {".gitops/allowed_signers": self.life.signers("bot", "ada", "ben", "dora")}
 
 
 class CloneScene(BranchScene):

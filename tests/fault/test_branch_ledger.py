@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from gitops.approvals.documents import statement_message
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.git.head_pin import HeadPin
-from gitops.git.port import GitRemote, RefUpdate
+from gitops.git.port import GitRemote, NewCommit, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import query_address
+from gitops.model.approval import ApprovalStatement
 from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.branch_ledger import (
     CLUSTER,
@@ -33,6 +35,7 @@ from tests.support.branch_ledger import (
     written,
 )
 from tests.support.git_fixture import ALICE, bare, branch, commit, opened, run
+from tests.support.signed import signer
 
 QUERY = query_address("catalogue", "by_handle")
 CONTENT = b"query by_handle() { match { $a: Author } return { $a } }\n"
@@ -124,10 +127,24 @@ def test_a_branch_that_is_gone(world: World) -> None:
 
 
 def approval_on(world: World, entry: str, number: int = 1) -> str:
-    """A branch on the server that names an entry: nobody has checked who signed it."""
-    far = opened(world.far)
-    ref = f"refs/heads/gitops/approvals/{CLUSTER}/01JZ00000000000000000000{number:02}"
-    branch(far, ref, commit(far, {"x": b"1"}, entry))
+    """A branch on the server that names an entry: a statement about it, which ada signed."""
+    far, approval_id = opened(world.far), f"01JZ00000000000000000000{number:02}"
+    statement = ApprovalStatement(
+        approval_id=approval_id,
+        target=written(1).entry.target,
+        cluster_tree="3" * 40,
+        plan_digest="4" * 64,
+        config_digest="1" * 64,
+        change_digest="5" * 64,
+        policy_digest="6" * 64,
+        ledger_head=entry,
+        expires_at="2026-07-09T08:00:00Z",
+        nonce="01J00000000000000000000002",
+    )
+    message = statement_message(statement, "Delete it.", sign=signer(far, world.keys.ada))
+    new = NewCommit(far.commit(entry).tree, (entry,), ALICE, message)
+    ref = f"refs/heads/gitops/approvals/{CLUSTER}/{approval_id}"
+    branch(far, ref, far.write_commit(new, signing_key=str(world.keys.ada)))
     return ref
 
 
@@ -166,6 +183,17 @@ def test_a_clone_that_is_up_to_date_is_told_by_the_listing_of_approvals(clones: 
     (told,) = clones.ledger("two.git").approvals().unreadable
     assert (told.name, told.code) == (ref.rpartition("/")[2], "ledger_diverged")
     assert f"names entry {two[:12]}" in told.detail
+
+
+def test_a_commit_that_anybody_pushed_on_top_of_an_entry_proves_nothing(clones: World) -> None:
+    one, two = ledger_of(clones, 2)
+    set_head(clones, one)
+    clones.ledger("two.git").view()
+    far, ref = opened(clones.far), f"refs/heads/gitops/approvals/{CLUSTER}/01JZ0000000000000000000001"
+    branch(far, ref, commit(far, {"x": b"1"}, two))
+    assert [each.code for each in clones.ledger("two.git").approvals().unreadable] == ["ledger_foreign_document"]
+    fresh = bare(clones.home / "three.git")
+    assert clones.ledger(fresh.name).view().problems == ()
 
 
 def test_an_approval_of_an_entry_that_just_came_is_no_alarm(clones: World) -> None:

@@ -23,7 +23,7 @@ def life(tmp_path) -> Life:
     """Graph `legacy` was deleted with ada's approval by a run that died before it could say so."""
     life = Life(tmp_path)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
     life.apply(dying_at=_AFTER_THE_DEED)
     return life
@@ -53,7 +53,7 @@ def test_the_document_of_an_announced_approval_permits_nothing(tmp_path):
     """What counts are the approval commits: without the branch of this one, the unspent document is but paper."""
     life = Life(tmp_path)
     life.begin()
-    life.change("mallory", {"cluster/cluster.yaml": declared("notes")})
+    life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     commit = life.approve("ada", "graph.legacy")
     life.apply(dying_at="cluster_apply.before_graph_delete")
     assert set(approvals(life, len(life.chain())).values()) == {None}
