@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gitops.apply import adopt, recovery_rules, refresh
-from gitops.approvals import data, pushes
+from gitops.approvals import counting, data, pushes
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands, guard
 from gitops.bot.guard import PushGuard
@@ -38,8 +38,10 @@ from gitops.git import remote
 from gitops.git.hooks import remove_hooks
 from gitops.git.port import ZERO, RefUpdate
 from gitops.graph import delete
+from gitops.ledger import port, witnesses
 from gitops.ledger.heads import Heads
 from gitops.model.kinds import SchemaKind
+from gitops.model.ledger import LockObservation
 from gitops.model.plan import PlanInputs
 from gitops.model.trust import TrustRoot
 from gitops.plan import planner
@@ -108,6 +110,8 @@ def command(loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """`gitops doctor --attack` in this process, on the server: its exit code and its document."""
     for name in [name for name in os.environ if name.startswith(("GIT", "CI"))]:
         monkeypatch.delenv(name)
+    # Time is left for all attacks, however busy this machine is.
+    monkeypatch.setattr(attack, "__kwdefaults__", {"hosted": False, "limit_s": 600.0})
     for name, value in loop.environment("bot").items():
         monkeypatch.setenv(name, value)
 
@@ -205,6 +209,10 @@ def _anybody_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comment_commands, "_confirmed", believed)
 
 
+_TO_TARGETS = {
+    *("target-rewritten", "target-deleted", "symbolic-link", "submodule", "yaml-bomb", "wildcard-principal"),
+    *("file-outside", "names-in-case"),
+}
 WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
     "no check of who signed": (
         _patched(approvals, "_signer", _passes),
@@ -241,6 +249,24 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
         {"spoofed-login", "ledger-pushed-over"},
         {"spoofed-login"},
     ),
+    "a clock that may go back": (
+        _patched(port, "ledger_time", lambda now, _: now),
+        {"clock-behind", "expired-key-backdated"},
+        {"clock-behind"},
+    ),
+    "locks known by their id alone": (
+        _patched(LockObservation, "is_named", lambda self, name: self.info is not None and self.info.lock_id == name),
+        {"garbage-lock", "lock-pushed-over"},
+        {"garbage-lock"},
+    ),
+    "histories that are read to their end": (
+        _all(
+            _patched(witnesses, "read_verified_entry", _passes),
+            *(_patched(witnesses, "MOST_STEPS", 10**9), _patched(counting, "_MOST_MERGES", 10**9)),
+        ),
+        {"junk-approvals", "criss-cross"},
+        {"junk-approvals", "criss-cross"},
+    ),
     "no check of the target": (
         _patched(approvals, "_target", _passes),
         {"another-repository", "another-cluster", "another-environment", "changed-after-approval"},
@@ -264,8 +290,8 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
     ),
     "a hook that lets targets move": (
         _patched(PushGuard, "_check_target", _nothing),
-        {"target-rewritten", "target-deleted", "symbolic-link", "submodule", "yaml-bomb", "wildcard-principal"},
-        {"target-rewritten", "target-deleted", "symbolic-link", "submodule", "yaml-bomb", "wildcard-principal"},
+        _TO_TARGETS,
+        _TO_TARGETS,
     ),
     "a hook that lets locks move": (
         _patched(PushGuard, "_check_lock", _nothing),
@@ -334,8 +360,8 @@ WEAKNESSES: dict[str, tuple[Weaken, set[str], set[str]]] = {
     ),
     "everybody may command": (
         _anybody_commands,
-        {"strangers-command", "spoofed-status"},
-        {"strangers-command"},
+        {"strangers-command", "edited-comment", "spoofed-status"},
+        {"strangers-command", "edited-comment"},
     ),
     "values that are not code": (
         _patched(markdown, "_span", lambda shown: shown),

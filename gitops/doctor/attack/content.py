@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gitops.config.load import load_desired
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, HARMLESS, STRANGER
@@ -12,6 +13,8 @@ from gitops.git.port import NewCommit, Person
 _FILE, _LINK, _MODULE = b"100644", b"120000", b"160000"
 _PAGE = "docs/hooks.md: pre-receive, rule 5"
 _BOMB = b"a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\ngraphs: [*b, *b, *b, *b]\n"
+_SECRET = "hunter2 correct horse\n"  # noqa: S105 - made up, to search for it
+_CASES = b"graphs:\n  notes:\n    schema: notes.pg\n  Notes:\n    schema: legacy.pg\n"
 _NAMES = ("$(>{})", "`>{}`", ";>{};", "|>{}", "'\">{}#", "&&>{}")
 
 
@@ -89,6 +92,22 @@ def _cluster(content: bytes) -> Callable[[ClusterCopy], str]:
     return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): b"version: 1\n" + content}))
 
 
+def _outside(copy: ClusterCopy) -> str:
+    """A declared file is outside of the cluster folder; a message about it must not quote it."""
+    secret = copy.folder / "secret"
+    secret.write_text(_SECRET, "utf-8")
+    reasons = []
+    for place in (str(secret), f"{'../' * 20}{str(secret).lstrip('/')}"):
+        text = CLUSTER.replace(b"schema: legacy.pg", f"schema: {place}".encode())
+        before = copy.head(copy.target)
+        reasons.append(_rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): text})))
+        found = load_desired(copy.workspace().tree).diagnostics
+        copy.move_ref(copy.target, before)
+        if any(word in each.message for each in found for word in _SECRET.split()):
+            raise AttackSucceeded("a message quotes a file outside of the cluster folder")
+    return join_reasons(*dict.fromkeys(reasons))
+
+
 def _rules_twice(copy: ClusterCopy) -> str:
     """A key that occurs twice: the last one must not win silently."""
     config = copy.rules.files["gitops.yaml"] + b"\nledger:\n  signers: [stranger]\n"
@@ -148,6 +167,8 @@ CONTENT_ATTACKS = (
     _attack("dot-dot", "a file named ..", _query(b"..")),
     _attack("git-folder", "a file that can be taken for .git", _query(b".GIT")),
     _attack("case-clash", "two names that differ only in case", _query(b"Titles.GQ")),
+    _attack("file-outside", "a declared file outside of the cluster folder", _outside),
+    _attack("names-in-case", "two graphs whose names differ only in case", _cluster(_CASES)),
     _attack("shell-names", "names with shell syntax", _names),
     _attack("yaml-bomb", "aliases that expand to a huge document", _cluster(_BOMB)),
     _attack("yaml-depth", "deeply nested lists", _cluster(b"graphs: " + _NESTED + b"\n")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from gitops.bot.context import Bot
 from gitops.bot.dispatch import run_verb
@@ -13,7 +14,8 @@ from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
 from gitops.forge.events import CommentEvent
-from gitops.forge.port import Account, CheckState, CheckStatus
+from gitops.forge.port import Account, CheckState, CheckStatus, Comment, Permission
+from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.git.remote import ProgramRemote
@@ -69,23 +71,52 @@ def _marker(copy: ClusterCopy) -> str:
     return "the bot knows its own comment by marker and author"
 
 
+class _EditedComments(LocalForge):
+    """A forge on which each comment was edited after it was written."""
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """The comments of a request."""
+        return tuple(replace(each, account=each.author, edited=True) for each in super().comments(number))
+
+
+def _edited_comment(copy: ClusterCopy) -> str:
+    """A person who may write to the repository puts a command into the comment of an approver, who may give commands."""
+    first = copy.rules.first_approver
+    with (copy.server / "config").open("a", encoding="utf-8") as settings:
+        settings.write(f'[gitops]\n\tadministrators = "{first}"\n')
+    local = copy.local()
+    edited = _EditedComments(
+        local.repository,
+        local.remote,
+        local.person(),
+        SystemClock(),
+        OperatorSettings(lambda: {first: Permission.ADMIN}),
+    )
+    return _unlock(copy, edited, first, "edited")
+
+
 def _command(copy: ClusterCopy) -> str:
-    """An account without permission gives a command in a comment: remove the lock of a run."""
+    """An account without permission gives a command in a comment."""
+    return _unlock(copy, copy.local().forge(), STRANGER, Code.COMMAND_REFUSED)
+
+
+def _unlock(copy: ClusterCopy, forge: LocalForge, who: str, reason: str) -> str:
+    """A comment has the command that removes the lock of a run. `reason` must be in the replies."""
     _push(copy, copy.commit(STRANGER, {copy.path("README.md"): b"x\n"}))
     local, now = copy.local(), timestamp(SystemClock().now())
-    forge, ledger = local.forge(), local.ledger(copy.rule)
+    ledger = local.ledger(copy.rule)
     lock = LockInfo(RandomIds().ulid(), "apply", now, 1)
     ledger.acquire(lock)
     body = f"/gitops unlock {lock.lock_id}"
-    forge.add_comment(1, STRANGER, body)
+    forge.add_comment(1, who, body)
     comment = forge.comments(1)[-1]
-    event = CommentEvent(1, comment.id, Account(comment.account or STRANGER, STRANGER), body, comment.at)
+    event = CommentEvent(1, comment.id, Account(comment.account or who, who), body, comment.at)
     bot = Bot(local.project, forge, copy.rules.bot, local.person())
     replies = " ".join(line.text for line in run_verb(bot, "command", event))
     if not ledger.observe_lock().held:
         raise AttackSucceeded("the lock was removed")
-    require(Code.COMMAND_REFUSED in replies, f"the command was not refused, but had no effect: {replies[:200]}")
-    return Code.COMMAND_REFUSED
+    require(reason in replies, f"the command was not refused, but had no effect: {replies[:200]}")
+    return Code.COMMAND_REFUSED if reason == Code.COMMAND_REFUSED else "an edited comment is not a command"
 
 
 def _status(copy: ClusterCopy) -> str:
@@ -133,6 +164,9 @@ _PAGE = "docs/forges.md"
 MESSAGE_ATTACKS = (
     Attack("comment-marker", "a comment with the bot's marker", f"{_PAGE}: what is shown", _marker, "applied"),
     Attack("strangers-command", "give a command without permission", "docs/bot.md: commands", _command, "applied"),
+    Attack(
+        "edited-comment", "put a command into a comment of another", "docs/bot.md: commands", _edited_comment, "applied"
+    ),
     Attack("spoofed-status", "set the status of the plan to success", f"{_PAGE}: forges never permit", _status),
     Attack("markdown", "texts with active content", "docs/comments.md", _markdown, "applied"),
     Attack(

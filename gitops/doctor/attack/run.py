@@ -29,6 +29,7 @@ from gitops.doctor.attack.history import HISTORY_ATTACKS
 from gitops.doctor.attack.messages import MESSAGE_ATTACKS
 from gitops.doctor.attack.place import PLACE_ATTACKS
 from gitops.doctor.attack.rules import copy_rules
+from gitops.doctor.attack.runs import RUN_ATTACKS
 from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.git.remote import SelfRemote
 from gitops.wiring.project import LocalProject
@@ -45,6 +46,7 @@ ATTACKS = (
     *EXECUTION_ATTACKS,
     *PLACE_ATTACKS,
     *EVIDENCE_ATTACKS,
+    *RUN_ATTACKS,
 )
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
