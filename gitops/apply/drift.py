@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.apply.recover import probe_graph
-from gitops.cluster.observations import RECOVERIES, verify_catalog
+from gitops.cluster.observations import RECOVERIES, VANISHED, verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
@@ -24,12 +24,12 @@ from gitops.model.outcome import StateObservations, VerbOutcome
 class DriftKind(StrEnum):
     """What differs.
 
-    SCHEMA: a graph accepts another schema. MISSING: a graph is gone. CATALOG: the text of a query or policy is not the applied
-    one.
+    SCHEMA: a graph accepts another schema. VANISHED: an applied graph is gone without a delete. CATALOG: the text of a query or
+    policy is not the applied one.
     """
 
     SCHEMA = "schema"
-    MISSING = "missing"
+    VANISHED = "vanished"
     CATALOG = "catalog"
 
 
@@ -107,7 +107,7 @@ def _schema_drift(current: Session) -> Iterator[DriftItem]:
         graph, recorded = graph_address(schema.name), current.state.resources[schema].digest
         observed, error = probe_graph(current.opened, schema.name)
         if observed.existence is Existence.ABSENT:
-            yield DriftItem(graph, DriftKind.MISSING, recorded, detail="the graph root does not exist")
+            yield DriftItem(graph, DriftKind.VANISHED, recorded, detail=VANISHED)
         elif observed.reading is None:
             current.problems.add(Code.GRAPH_OBSERVATION_ERROR, graph, error or "the graph cannot be read")
         elif observed.live != recorded:

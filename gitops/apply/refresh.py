@@ -15,7 +15,7 @@ from gitops.apply.recover import probe_graph, recover
 from gitops.apply.recovery_rules import GraphProbe
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import report_debts
-from gitops.cluster.observations import verify_catalog
+from gitops.cluster.observations import VANISHED, verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.canonical import digest
@@ -135,7 +135,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
 
 def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, graph: str) -> None:
     """Record that an applied graph is gone: it stays recorded, so that what becomes of it needs an approval."""
-    address, why = graph_address(graph), "the graph root does not exist, and no delete was applied"
+    address, why = graph_address(graph), VANISHED
     last = recorded_data(state, address)
     observation = graph_observation(
         graph,

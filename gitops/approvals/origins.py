@@ -10,6 +10,11 @@
 3. Everything else only adds people: author, committer and co-authors, the accounts that addresses of a forge name, all names of a
    key that signed, trusted or not, who pushed, and who opened the request.
 4. A commit without an origin leaves the author of its changes unknown. So does a history too long to be read.
+5. (On a hosted forge, an approver needs an account there: `gitops.approvals.verify`.)
+6. (While a forge does not say which request a commit merged, its authors are pending: `gitops.bot.authors`.)
+7. A change that no commit made, because what was found is not what was recorded, has no author: the adoption of an earlier
+   ledger, and the creation of a graph that the ledger records as vanished, where the declaration is what was applied. If it was
+   edited since, rules 1 to 6 hold.
 
 The same rules are in docs/trust.md.
 """
@@ -17,7 +22,7 @@ The same rules are in docs/trust.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +32,7 @@ from gitops.documents.forms import is_line
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address
 from gitops.model.approval import CommitSignature
+from gitops.model.change import Action, Change
 from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, EntryKind, LedgerEntry
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
@@ -193,6 +199,17 @@ def authors(origins: Sequence[Origin]) -> Authors:
     if len(bad) > _MOST_SHOWN:
         unknown.append(f"{len(bad) - _MOST_SHOWN} more commits")
     return Authors(people, tuple(unknown), tuple(dict.fromkeys(origins)))
+
+
+def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
+    """Rule 7. The planner gives a creation a digest before it only where the ledger records that the graph vanished.
+
+    `vanished` are the graphs that the ledger records so, where the change comes from an entry and not from the planner.
+    """
+    if change.action is Action.ADOPT:
+        return True
+    again = change.action is Action.CREATE and change.before is not None and change.before == change.after
+    return again and (vanished is None or change.address.graph_address in vanished)
 
 
 def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, ...]:

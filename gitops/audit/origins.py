@@ -7,22 +7,24 @@ What a forge listed and a server recorded is known to the bot alone: here the en
 3. Every commit that counts for a change has an origin, with everybody whom the commit names, and whose key signed it.
 4. A signature holds, and is of a key of the person that the origin names.
 5. A commit that stands for a request is what merging the request gives, where the commits of the request are at hand.
+
+A change that no commit made has no origin; the state before the entry says whether a graph vanished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from gitops.approvals.counting import CountedCommits
-from gitops.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied, waiting_origins
-from gitops.audit.trail import entry_time
+from gitops.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied, made_by_no_commit, waiting_origins
+from gitops.audit.trail import change_of, entry_time
 from gitops.audit.walk import Walk
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
-from gitops.model.ledger import UNKNOWN_AUTHOR, EntryKind, LedgerEntry, SourceRevision
+from gitops.model.ledger import UNKNOWN_AUTHOR, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -40,7 +42,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
         raise _mismatch("its authors are not the people of its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
     origins = _recomputed(walk, found, previous.entry.source.commit, source, carried)
-    for address in _addresses(entry):
+    for address in _addresses(entry, walk.state.vanished):
         recorded = [each for each in entry.origins if not each.resources or address in each.resources]
         _compare(origins.authors_of(address).origins, recorded, address)
     for origin in entry.origins:
@@ -71,12 +73,11 @@ def _recomputed(
     return Origins(reader, unapplied, counted, lambda: known, carried)
 
 
-def _addresses(entry: LedgerEntry) -> Iterator[Address]:
-    """The changes whose origins the entry must have: those that an approval permitted, and those that wait; not an adoption."""
-    if entry.kind is EntryKind.ADOPT:
-        return iter(())
+def _addresses(entry: LedgerEntry, vanished: Container[Address]) -> Iterator[Address]:
+    """The changes whose origins the entry must have: those that an approval permitted, and those that wait."""
     used = {use.resource for use in entry.approvals}
-    return (each.resource for each in entry.changes if each.resource in used or each.disposition in _WAITS)
+    listed = (each for each in entry.changes if each.resource in used or each.disposition in _WAITS)
+    return (each.resource for each in listed if not made_by_no_commit(change_of(each), vanished))
 
 
 def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:

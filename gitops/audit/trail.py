@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gitops.approvals.decisions import DecisionNeed, open_debts, verify_decision
-from gitops.approvals.origins import authors
+from gitops.approvals.origins import authors, made_by_no_commit
 from gitops.approvals.revocations import recorded_revocations
 from gitops.approvals.rule_changes import rule_changes
 from gitops.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
@@ -131,10 +131,9 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
             Code.LEDGER_ENTRY_INVALID, f"it uses an approval for {use.resource}, which it does not change"
         )
     evidence = read_evidence(reader, "", use.commit, position.chain)
-    adopted = listed.operation == Action.ADOPT
     named = (
         Authors()
-        if adopted
+        if made_by_no_commit(change_of(listed), position.before.vanished)
         else authors([each for each in entry.origins if not each.resources or use.resource in each.resources])
     )
     need = ApprovalNeed(

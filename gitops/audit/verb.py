@@ -60,6 +60,10 @@ from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState
 __all__ = ["AuditScope", "TreeOpener", "audit"]
 
 _RESOURCES = "__cluster/resources"
+_FIRST_RELEASE = (
+    "entries of the first release are verified by its rules: they record authors without the origins of commits, approvals of a "
+    "graph by its name and not of its data, and statements without a signature of their own"
+)
 
 
 def _no_anchor(first: VerifiedEntry) -> None:
@@ -173,6 +177,8 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
     _note_vanished(walk, found, state)
+    if found.entry.version < ENTRY_VERSION and _FIRST_RELEASE not in walk.notes:
+        walk.notes.append(_FIRST_RELEASE)
     walk.moved |= dict.fromkeys(found.entry.moved, number)
     walk.settled = is_settled_after(walk, found.entry, state)
     return found

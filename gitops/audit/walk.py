@@ -157,10 +157,10 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
 
 
 def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool:
-    """Whether an entry left nothing unapplied: no change, and no new keys or rules."""
+    """Whether an entry left nothing unapplied: no change, no new keys or rules, and no graph that vanished."""
     source = None if entry.source is None else entry.source.commit
     waits = False
     if source is not None and walk.reader.resolve(source) is not None:
         waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
     moves = any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes)
-    return state.config_digest == entry.config_digest and not waits and not moves
+    return state.config_digest == entry.config_digest and not (waits or moves or state.vanished)

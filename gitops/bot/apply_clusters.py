@@ -85,13 +85,13 @@ def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[Log
 def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
     """Apply again if a merged change waits for an approval, or a debt for its countersignature."""
     view = context.project.tools.ledger(rule).view()
-    head = context.project.head_of(rule.ref)
+    head, position = context.project.head_of(rule.ref), context.position(rule)
     if view.state is None or head is None:
         return
-    waits = any(Reason.APPROVAL_REQUIRED.value in s.conditions for s in view.state.statuses.values())
     new_rules = view.trust is not None and trust_waits(context.store, head, view.trust.digest)
-    moves = context.project.scope_waits(rule, context.position(rule), context.config)
-    if waits or open_debts(view.state) or new_rules or moves:
+    moves = context.project.scope_waits(rule, position, context.config)
+    # What waits is not read from statuses: a refresh sets them to what it observed.
+    if not position.converged or open_debts(view.state) or new_rules or moves:
         yield from apply_cluster(context, rule)
 
 
@@ -166,7 +166,7 @@ def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics
     found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
     for change in outcome.changes:
         waits = change.reason is Reason.APPROVAL_REQUIRED and workspace.governance is not None
-        why = workspace.governance.authors_of(change.address).unknown if waits and workspace.governance else ()
+        why = workspace.governance.authors_for(change).unknown if waits and workspace.governance else ()
         if why and (Code.APPROVAL_AUTHORS_UNKNOWN, change.address) not in known:
             code, severity = Code.APPROVAL_AUTHORS_UNKNOWN, Severity.WARNING
             found.add(code, change.address, "; ".join(why), severity=severity)

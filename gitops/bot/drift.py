@@ -45,7 +45,7 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
         return
     outcome = drift(context.workspace_at(rule, head, in_place=True))
     for item in outcome.items:
-        yield LogLine(f"{begin}: {item.address}: {item.detail}", RunResult.WAITS)
+        yield LogLine(f"{begin}: {item.address}: {item.kind}: {item.detail}", RunResult.WAITS)
     yield from diagnostic_lines(outcome.diagnostics)
     option = ["--cluster", rule.name]
     report = DriftReport(

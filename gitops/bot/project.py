@@ -136,6 +136,8 @@ class Project:
             raise GitopsError(Code.CLUSTER_CLOSED, detail, path=rule.name)
         source = None if entry.source is None else entry.source.commit
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
+        # A graph that vanished is recorded as declared, and waits to be created again or taken out.
+        applied_all = applied_all and not (view.state is not None and view.state.vanished)
         applied_all &= not any(
             c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes
         )

@@ -136,7 +136,7 @@ def accept_approvals(
         debts={debt.approval_id: debt for _, _, debt in counted if debt is not None},
         earlier=earlier,
         announced=listing.announced,
-        may_approve=lambda address: _may_approve(governance, trust, address, at),
+        may_approve=lambda address: _may_approve(governance, trust, by_address.get(address, address), at),
     )
 
 
@@ -150,10 +150,11 @@ def _verify(
     return found
 
 
-def _may_approve(governance: Governance, trust: TrustRoot, address: Address, at: datetime) -> tuple[str, ...]:
-    """Who may approve a change; empty while the forge does not report its authors."""
+def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Address, at: datetime) -> tuple[str, ...]:
+    """Who may approve a change, which may be known by its address alone; empty while the forge does not report its authors."""
     try:
-        return may_approve(trust, governance.authors_of(address), at)
+        authors = governance.authors_for(change) if isinstance(change, Change) else governance.authors_of(change)
+        return may_approve(trust, authors, at)
     except RemoteError:
         return ()
 

@@ -18,6 +18,9 @@ STATE_FILE = "__cluster/state.json"
 LOCK_FILE = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
 
+VANISHED = "the graph root does not exist, and no delete was applied"
+"""What is observed of an applied graph that is gone."""
+
 _UNREAD = "payload_read_error"
 _BLOB_FINDINGS = {
     BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", "the blob is missing"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gitops.approvals.origins import made_by_no_commit
 from gitops.config.cache import CompileCache
 from gitops.config.source import SourceTree, StampedTree
 from gitops.core.clock import Clock, IdSource, timestamp
@@ -15,7 +16,7 @@ from gitops.graph.port import GraphEngine
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget
-from gitops.model.change import Action, Change
+from gitops.model.change import Change
 from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
@@ -71,8 +72,8 @@ class Governance:
     knows_origins: Callable[[], bool] = lambda: True
 
     def authors_for(self, change: Change) -> Authors:
-        """The authors of a change. No commit makes an adoption: what it gives up was found, and its approvers decide alone."""
-        return Authors() if change.action is Action.ADOPT else self.authors_of(change.address)
+        """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""
+        return Authors() if made_by_no_commit(change) else self.authors_of(change.address)
 
     def recorded(self, view: LedgerView) -> ClusterScope | None:
         """Where the newest entry of a view records the cluster; entries of the first release do not say all of it."""

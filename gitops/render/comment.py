@@ -62,7 +62,7 @@ _DOCUMENT_VERSION = 1
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 40, 150
 # What is lost first comes first.
 _DRIFTS = {
-    DriftKind.MISSING: "is missing",
+    DriftKind.VANISHED: "vanished",
     DriftKind.SCHEMA: "has a different schema",
     DriftKind.CATALOG: "has a different text",
 }

@@ -24,7 +24,7 @@ from gitops.model.change import Seen
 from gitops.wiring.project import open_commit_tree
 from gitops.wiring.stores import graph_engine
 from gitops.wiring.system import RandomIds, SystemClock
-from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop
+from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop, codes
 
 pytestmark = pytest.mark.e2e
 
@@ -213,8 +213,6 @@ def test_a_graph_that_vanished_is_reported_and_neither_taken_out_nor_created_aga
     assert not loop.graph("legacy").exists(), "it is not created again without an approval"
     _sweep(loop)
     assert _refreshed(loop) == {"graph_vanished"}, "a blocked change does not make the loss forgotten"
-    # No commit made this change, so its authors are unknown: it is restored, or taken out by a commit and declared again.
-    assert "approval_authors_unknown" in {d.code for d in loop.sign_approval("bob", "graph.legacy").diagnostics}
     shutil.copytree(backup, loop.graph("legacy"))
     assert _refreshed(loop) == set()
     assert _rows(loop) == 3
@@ -230,4 +228,43 @@ def test_a_graph_that_vanished_is_taken_out_with_an_approval_alone(loop: Loop) -
     assert loop.sign_approval("bob", "graph.legacy").ok
     _sweep(loop)
     assert _refreshed(loop) == set()
+    assert _is_good(loop)
+
+
+def test_a_graph_that_vanished_is_created_again_by_the_approval_of_anybody(loop: Loop) -> None:
+    """No commit made this change, so it has no author: also the author of the declaration may approve it."""
+    shutil.rmtree(loop.graph("legacy"))
+    assert _refreshed(loop) == {"graph_vanished"}
+    swept = loop.gitops("bot", "bot", "sweep", at=loop.server, check=False)
+    assert "waits for a person" in swept.text
+    assert not loop.graph("legacy").exists()
+    assert not codes(_given(loop, "alice"))
+    assert _rows(loop) == 0, "the arrival of the approval starts the apply"
+    assert _refreshed(loop) == set()
+    assert _is_good(loop)
+    shutil.rmtree(loop.graph("legacy"))
+    assert _refreshed(loop) == {"graph_vanished"}
+    _sweep(loop)
+    assert not loop.graph("legacy").exists(), "the approval is spent"
+
+
+def test_the_author_of_an_edited_declaration_does_not_approve_it_for_a_graph_that_vanished(loop: Loop) -> None:
+    shutil.rmtree(loop.graph("legacy"))
+    assert _refreshed(loop) == {"graph_vanished"}
+    edited = {"cluster/legacy.pg": b"node Contact {\n    name: String @key\n    mail: String?\n}\n"}
+    loop.move(MAIN, loop.commit("alice", edited))
+    assert "approval_self" in {d.code for d in loop.sign_approval("alice", "graph.legacy").diagnostics}
+    loop.sign_approval("alice", "graph.legacy", blind=True)
+    assert "approval_self" in _sweep(loop)
+    assert not loop.graph("legacy").exists()
+    _given(loop, "bob")
+    assert _rows(loop) == 0
+    assert _is_good(loop)
+
+
+def test_an_approval_that_arrives_after_a_refresh_starts_the_apply(loop: Loop) -> None:
+    _merged(loop)
+    assert _refreshed(loop) == set()
+    _given(loop, "carol")
+    assert not loop.graph("legacy").exists()
     assert _is_good(loop)

@@ -90,7 +90,7 @@ DRIFT = DriftReport(
                 "kb.pg",
                 b"node T {}",
             ),
-            DriftItem(Address("graph.legacy"), DriftKind.MISSING, digest("3"), detail="the graph root does not exist"),
+            DriftItem(Address("graph.legacy"), DriftKind.VANISHED, digest("3"), detail="the graph root does not exist"),
         ),
         diagnostics=problems(("cluster_recovery_pending", "graph.a", "an apply was interrupted", None)),
     ),
