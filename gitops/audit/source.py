@@ -9,6 +9,7 @@ from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry, trust_files
+from gitops.model.address import Kind
 from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState, SourceRevision, changeset_key
 from gitops.model.resource import DesiredState
 from gitops.plan.planner import diff
@@ -47,7 +48,11 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
 def _declared(walk: Walk, tree: str) -> DesiredState | None:
     """What a cluster folder declares; consecutive entries mostly share one folder."""
     if walk.declared[0] != tree:
-        walk.declared = (tree, load_desired(walk.open_tree(walk.reader, tree)).desired)
+        desired = load_desired(walk.open_tree(walk.reader, tree)).desired
+        walk.declared = (tree, desired)
+        for each in () if desired is None else desired.of_kind(Kind.SCHEMA):
+            if each.content is not None:
+                walk.schemas.setdefault(each.digest, each.content)
     return walk.declared[1]
 
 

@@ -80,7 +80,7 @@ class Walk:
     `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id, and
     `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied. `declared` is what the
     cluster folder that was read last declares, after its tree id. `revocations` are decisions, by the approval they revoke.
-    `moved` has the number of the last entry that changed each resource.
+    `moved` has the number of the last entry that changed each resource, `schemas` the schema texts that were declared, by digest.
     """
 
     reader: GitReader
@@ -99,6 +99,7 @@ class Walk:
     declared: tuple[str, DesiredState | None] = ("", None)
     notes: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
+    schemas: dict[str, bytes] = field(default_factory=dict)
 
     def moved_since(self, entry: str, resource: str) -> bool:
         """Whether an entry after the given one, as far as they were walked, changed a resource."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,39 +9,16 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.apply import apply
-from gitops.apply.refresh import refresh
-from gitops.audit.verb import audit
-from gitops.cluster.workspace import Workspace
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.git.port import ZERO, RefUpdate
-from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.staged import WriteContext
 from gitops.ledger.documents import read_entry
 from gitops.model.change import Seen
-from gitops.wiring.project import open_commit_tree
 from gitops.wiring.stores import graph_engine
-from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop, codes
+from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, workspace
 
 pytestmark = pytest.mark.e2e
-
-
-def _given(loop: Loop, who: str, address: str = "graph.legacy") -> list[str]:
-    outcome = loop.sign_approval(who, address)
-    assert outcome.approval is not None, outcome.diagnostics
-    return loop.arrived(APPROVALS + outcome.approval.approval_id)
-
-
-def _load(loop: Loop, rows: int, graph: str = "legacy") -> None:
-    """Load rows into a graph, as its users do."""
-    records = "".join(json.dumps({"type": "Contact", "data": {"name": f"n{n}"}}) + "\n" for n in range(rows))
-    context = WriteContext(SystemClock(), RandomIds())
-    load_records(LoadRequest(str(loop.graph(graph)), io.BytesIO(records.encode())), context)
-
-
-def _rows(loop: Loop) -> int:
-    return graph_engine(NoFaults()).read(str(loop.graph("legacy"))).rows
 
 
 def _merged(loop: Loop) -> None:
@@ -54,26 +29,6 @@ def _merged(loop: Loop) -> None:
     assert loop.graph("legacy").exists()
 
 
-def _workspace(loop: Loop) -> Workspace:
-    project = loop.local().project
-    rule = project.config().cluster(None)
-    position = project.position(rule)
-    return project.workspace(rule, loop.tip(), position, actor="bot@people.example")
-
-
-def _sweep(loop: Loop) -> set[str]:
-    """What a later run of the bot says."""
-    outcome = apply(_workspace(loop))
-    return {d.code for d in outcome.diagnostics}
-
-
-def _is_good(loop: Loop) -> bool:
-    local = loop.local()
-    rule = local.project.config().cluster(None)
-    opened = lambda reader, tree: open_commit_tree(reader, tree, rule.path)  # noqa: E731
-    return audit(loop.store, loop.tip(LEDGER), rule.name, opened).ok
-
-
 def test_rows_that_are_loaded_after_the_approval_save_the_graph(loop: Loop) -> None:
     head = loop.commit("alice", DELETE_LEGACY)
     loop.move("refs/heads/retire", head)
@@ -81,13 +36,13 @@ def test_rows_that_are_loaded_after_the_approval_save_the_graph(loop: Loop) -> N
     assert outcome.ok
     assert outcome.commit is not None
     assert loop.evidence(outcome.commit)[1].seen == _seen(loop, 0)
-    _load(loop, 20)
+    load(loop, 20)
     loop.merge("carol", 1)
-    assert _rows(loop) == 20
-    assert "approval_data_grew" in _sweep(loop)
-    _given(loop, "carol")
+    assert rows(loop) == 20
+    assert "approval_data_grew" in applied_again(loop)
+    given(loop, "carol")
     assert not loop.graph("legacy").exists()
-    assert _is_good(loop)
+    assert audited(loop).ok
 
 
 def _seen(loop: Loop, rows: int) -> Seen:
@@ -98,20 +53,20 @@ def _seen(loop: Loop, rows: int) -> Seen:
 def test_a_left_over_approval_does_not_delete_the_graph_that_was_created_again(loop: Loop) -> None:
     _merged(loop)
     kept = loop.sign_approval("bob", "graph.legacy")
-    _given(loop, "carol")
+    given(loop, "carol")
     assert not loop.graph("legacy").exists()
     assert kept.commit is not None
     entry = loop.store.commit(loop.tip(LEDGER))
     assert kept.commit in entry.parents, "a good approval that was not needed is spent, too"
     back = loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()})
     loop.move(MAIN, back)
-    _load(loop, 3)
+    load(loop, 3)
     again = loop.commit("alice", DELETE_LEGACY)
     loop.move(MAIN, again)
-    assert _rows(loop) == 3
-    assert "approval_spent" in _sweep(loop)
-    assert _rows(loop) == 3
-    assert _is_good(loop)
+    assert rows(loop) == 3
+    assert "approval_spent" in applied_again(loop)
+    assert rows(loop) == 3
+    assert audited(loop).ok
 
 
 def test_an_approval_older_than_the_last_change_of_its_resource_does_not_count(loop: Loop) -> None:
@@ -122,12 +77,12 @@ def test_an_approval_older_than_the_last_change_of_its_resource_does_not_count(l
     assert held.commit is not None
     ref = APPROVALS + held.approval.approval_id
     loop.drop(ref)
-    _given(loop, "carol")
+    given(loop, "carol")
     assert not loop.graph("legacy").exists()
     loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
     loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
     loop.store.update_refs([RefUpdate(ref, ZERO, held.commit)])
-    assert _sweep(loop) & {"approval_stale", "approval_other_graph"}
+    assert applied_again(loop) & {"approval_stale", "approval_other_graph"}
     assert loop.graph("legacy").exists()
 
 
@@ -146,15 +101,15 @@ class _Dies:
 def test_a_restored_backup_is_not_deleted_again_by_the_same_approval(
     loop: Loop, tmp_path: Path, whole_storage: bool
 ) -> None:
-    _load(loop, 5)
+    load(loop, 5)
     graphs = loop.graph("legacy").parent
     shutil.copytree(graphs, tmp_path / "backup")
     if whole_storage:
-        _load(loop, 5)
+        load(loop, 5)
     _merged(loop)
     assert loop.sign_approval("bob", "graph.legacy").ok
-    workspace = _workspace(loop)
-    died = apply(replace(workspace, faults=_Dies("cluster_apply.after_graph_delete")))
+    place = workspace(loop)
+    died = apply(replace(place, faults=_Dies("cluster_apply.after_graph_delete")))
     assert "injected_failpoint" in {d.code for d in died.diagnostics}
     assert not loop.graph("legacy").exists()
     if whole_storage:
@@ -163,21 +118,21 @@ def test_a_restored_backup_is_not_deleted_again_by_the_same_approval(
         shutil.copytree(tmp_path / "backup", graphs)
     else:
         shutil.copytree(tmp_path / "backup" / "legacy.omni", loop.graph("legacy"))
-    assert "graph_restored" in _sweep(loop)
-    assert _rows(loop) == 5
-    _sweep(loop)
-    assert _rows(loop) == 5
-    assert _is_good(loop)
-    _given(loop, "carol")
+    assert "graph_restored" in applied_again(loop)
+    assert rows(loop) == 5
+    applied_again(loop)
+    assert rows(loop) == 5
+    assert audited(loop).ok
+    given(loop, "carol")
     assert not loop.graph("legacy").exists()
-    assert _is_good(loop)
+    assert audited(loop).ok
 
 
 def test_a_slow_run_whose_lock_was_broken_deletes_nothing_any_more(loop: Loop) -> None:
     """It is suspended before the delete; meanwhile others break its lock, and settle its operation."""
     _merged(loop)
     assert loop.sign_approval("bob", "graph.legacy").ok
-    workspace = _workspace(loop)
+    place = workspace(loop)
 
     class Suspended:
         def reach(self, point: str) -> None:
@@ -185,86 +140,74 @@ def test_a_slow_run_whose_lock_was_broken_deletes_nothing_any_more(loop: Loop) -
                 for ref in loop.store.refs("refs/gitops/locks"):
                     loop.drop(ref)
                 loop.move(MAIN, loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
-                _load(loop, 2)
+                load(loop, 2)
 
-    outcome = apply(replace(workspace, faults=Suspended()))
+    outcome = apply(replace(place, faults=Suspended()))
     assert not outcome.ok
-    assert _rows(loop) == 2
-    assert _is_good(loop)
-
-
-def _refreshed(loop: Loop) -> set[str]:
-    return {d.code for d in refresh(_workspace(loop)).diagnostics}
+    assert rows(loop) == 2
+    assert audited(loop).ok
 
 
 def test_a_graph_that_vanished_is_reported_and_neither_taken_out_nor_created_again_without_approval(
     loop: Loop, tmp_path: Path
 ) -> None:
-    _load(loop, 3)
-    assert _refreshed(loop) == set()
+    load(loop, 3)
+    assert refreshed(loop) == set()
     backup = shutil.copytree(loop.graph("legacy"), tmp_path / "backup")
     shutil.rmtree(loop.graph("legacy"))
-    assert _refreshed(loop) == {"graph_vanished"}
+    assert refreshed(loop) == {"graph_vanished"}
     assert read_entry(loop.store.read(loop.store.commit(loop.tip(LEDGER)).tree, "entry.json") or b"").vanished == (
         "graph.legacy",
     )
-    assert _is_good(loop)
-    _sweep(loop)
+    assert audited(loop).ok
+    applied_again(loop)
     assert not loop.graph("legacy").exists(), "it is not created again without an approval"
-    _sweep(loop)
-    assert _refreshed(loop) == {"graph_vanished"}, "a blocked change does not make the loss forgotten"
+    applied_again(loop)
+    assert refreshed(loop) == {"graph_vanished"}, "a blocked change does not make the loss forgotten"
     shutil.copytree(backup, loop.graph("legacy"))
-    assert _refreshed(loop) == set()
-    assert _rows(loop) == 3
-    assert _is_good(loop)
+    assert refreshed(loop) == set()
+    assert rows(loop) == 3
+    assert audited(loop).ok
 
 
 def test_a_graph_that_vanished_is_taken_out_with_an_approval_alone(loop: Loop) -> None:
     shutil.rmtree(loop.graph("legacy"))
-    assert _refreshed(loop) == {"graph_vanished"}
+    assert refreshed(loop) == {"graph_vanished"}
     loop.move(MAIN, loop.commit("alice", DELETE_LEGACY))
-    _sweep(loop)
-    assert "graph_vanished" in _refreshed(loop)
+    applied_again(loop)
+    assert "graph_vanished" in refreshed(loop)
     assert loop.sign_approval("bob", "graph.legacy").ok
-    _sweep(loop)
-    assert _refreshed(loop) == set()
-    assert _is_good(loop)
+    applied_again(loop)
+    assert refreshed(loop) == set()
+    assert audited(loop).ok
 
 
 def test_a_graph_that_vanished_is_created_again_by_the_approval_of_anybody(loop: Loop) -> None:
     """No commit made this change, so it has no author: also the author of the declaration may approve it."""
     shutil.rmtree(loop.graph("legacy"))
-    assert _refreshed(loop) == {"graph_vanished"}
+    assert refreshed(loop) == {"graph_vanished"}
     swept = loop.gitops("bot", "bot", "sweep", at=loop.server, check=False)
     assert "waits for a person" in swept.text
     assert not loop.graph("legacy").exists()
-    assert not codes(_given(loop, "alice"))
-    assert _rows(loop) == 0, "the arrival of the approval starts the apply"
-    assert _refreshed(loop) == set()
-    assert _is_good(loop)
+    assert not codes(given(loop, "alice"))
+    assert rows(loop) == 0, "the arrival of the approval starts the apply"
+    assert refreshed(loop) == set()
+    assert audited(loop).ok
     shutil.rmtree(loop.graph("legacy"))
-    assert _refreshed(loop) == {"graph_vanished"}
-    _sweep(loop)
+    assert refreshed(loop) == {"graph_vanished"}
+    applied_again(loop)
     assert not loop.graph("legacy").exists(), "the approval is spent"
 
 
 def test_the_author_of_an_edited_declaration_does_not_approve_it_for_a_graph_that_vanished(loop: Loop) -> None:
     shutil.rmtree(loop.graph("legacy"))
-    assert _refreshed(loop) == {"graph_vanished"}
+    assert refreshed(loop) == {"graph_vanished"}
     edited = {"cluster/legacy.pg": b"node Contact {\n    name: String @key\n    mail: String?\n}\n"}
     loop.move(MAIN, loop.commit("alice", edited))
     assert "approval_self" in {d.code for d in loop.sign_approval("alice", "graph.legacy").diagnostics}
     loop.sign_approval("alice", "graph.legacy", blind=True)
-    assert "approval_self" in _sweep(loop)
+    assert "approval_self" in applied_again(loop)
     assert not loop.graph("legacy").exists()
-    _given(loop, "bob")
-    assert _rows(loop) == 0
-    assert _is_good(loop)
-
-
-def test_an_approval_that_arrives_after_a_refresh_starts_the_apply(loop: Loop) -> None:
-    _merged(loop)
-    assert _refreshed(loop) == set()
-    _given(loop, "carol")
-    assert not loop.graph("legacy").exists()
-    assert _is_good(loop)
+    given(loop, "bob")
+    assert rows(loop) == 0
+    assert audited(loop).ok

@@ -1,0 +1,122 @@
+"""Which migrations need an approval, over git and real graphs, and that an audit finds one that was applied without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gitops.git.port import NewCommit
+from gitops.ledger.chain import ENTRY
+from gitops.ledger.documents import read_entry, write_entry
+from gitops.ledger.trailers import commit_message
+from gitops.model.change import Tier
+from gitops.model.ledger import EntryKind, LedgerEntry
+from tests.support.loop import CONFIG, LEDGER, MAIN, Loop
+from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema
+
+pytestmark = pytest.mark.e2e
+
+WITHOUT_TEXT = {"cluster/notes.pg": b"node Note {\n    title: String @key\n}\n"}
+INDEXED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String? @index\n}\n"}
+EMPTIED = {"cluster/legacy.pg": b"node Other {\n    name: String @key\n}\n"}
+
+
+@pytest.fixture(scope="module")
+def with_gates(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: the rules gate what loses data."""
+    return Loop.build(tmp_path_factory.mktemp("gates") / "loop", f"{CONFIG}  gates: [lossy]\n")
+
+
+@pytest.fixture
+def gated(with_gates: Loop, tmp_path: Path) -> Loop:
+    """A copy of it."""
+    return with_gates.copied(tmp_path / "gated")
+
+
+def _merged(loop: Loop, files: dict[str, bytes]) -> None:
+    loop.move(MAIN, loop.commit("alice", dict(files)))
+
+
+def _entry(loop: Loop, commit: str) -> LedgerEntry:
+    return read_entry(loop.store.read(loop.store.commit(commit).tree, ENTRY) or b"")
+
+
+def _announced(loop: Loop) -> str:
+    """The newest entry that announces a migration."""
+    at = loop.tip(LEDGER)
+    while _entry(loop, at).kind is not EntryKind.INTENT:
+        at = loop.store.commit(at).parents[0]
+    return at
+
+
+def _forged(loop: Loop, commit: str, *, tier: Tier | None) -> str:
+    """The same entry, which says of its migration that it needed no approval, or one for another tier."""
+    old, entry = loop.store.commit(commit), _entry(loop, commit)
+    changes = tuple(c if c.tier is None else replace(c, tier=tier, digest=tier and c.digest) for c in entry.changes)
+    lied = replace(entry, changes=changes, approvals=entry.approvals if tier else ())
+    tree = loop.store.write_files(old.tree, {ENTRY: write_entry(lied)})
+    parents = old.parents if tier else old.parents[:1]
+    return loop.store.write_commit(
+        NewCommit(tree, parents, old.author, commit_message(lied)), signing_key=str(loop.key("bot"))
+    )
+
+
+def _finding(loop: Loop, head: str) -> tuple[str, str]:
+    (found,) = audited(loop, head).findings
+    return found.code, found.detail
+
+
+def test_a_property_with_rows_is_dropped_with_an_approval_alone(gated: Loop) -> None:
+    load(gated, 3, "notes", "Note", "title")
+    before = schema(gated, "notes")
+    _merged(gated, WITHOUT_TEXT)
+    assert schema(gated, "notes") == before
+    assert "approval_self" in {d.code for d in gated.sign_approval("alice", "schema.notes").diagnostics}
+    refreshed(gated)
+    given(gated, "bob", "schema.notes")
+    assert schema(gated, "notes") == WITHOUT_TEXT["cluster/notes.pg"], "a refresh does not hide what waits"
+    assert rows(gated, "notes") == 3
+    assert audited(gated).ok
+    code, detail = _finding(gated, _forged(gated, _announced(gated), tier=None))
+    assert code == "ledger_change_unapproved"
+    assert "is reversible, and the entry records none" in detail
+
+
+def test_a_property_without_rows_is_dropped_without_an_approval(gated: Loop) -> None:
+    _merged(gated, WITHOUT_TEXT)
+    assert schema(gated, "notes") == WITHOUT_TEXT["cluster/notes.pg"]
+    assert audited(gated).ok
+
+
+def test_rules_without_the_gate_let_a_property_with_rows_be_dropped(loop: Loop) -> None:
+    load(loop, 3, "notes", "Note", "title")
+    _merged(loop, WITHOUT_TEXT)
+    assert schema(loop, "notes") == WITHOUT_TEXT["cluster/notes.pg"]
+    assert audited(loop).ok
+
+
+def test_a_graph_is_not_emptied_by_its_schema_without_an_approval(loop: Loop) -> None:
+    load(loop, 3)
+    _merged(loop, EMPTIED)
+    applied_again(loop)
+    assert rows(loop) == 3
+    given(loop, "bob", "schema.legacy")
+    assert rows(loop) == 0
+    assert audited(loop).ok
+    announced = _announced(loop)
+    assert "records none" in _finding(loop, _forged(loop, announced, tier=None))[1]
+    assert "records that of a reversible one" in _finding(loop, _forged(loop, announced, tier=Tier.REVERSIBLE))[1]
+
+
+def test_what_no_later_plan_can_undo_needs_an_approval_also_without_rows(loop: Loop) -> None:
+    before = schema(loop, "notes")
+    _merged(loop, INDEXED)
+    assert schema(loop, "notes") == before
+    given(loop, "bob", "schema.notes")
+    assert schema(loop, "notes") == INDEXED["cluster/notes.pg"]
+    assert audited(loop).ok
+    code, detail = _finding(loop, _forged(loop, _announced(loop), tier=None))
+    assert code == "ledger_change_unapproved"
+    assert "no later plan can undo" in detail
