@@ -119,6 +119,8 @@ def test_the_audit_is_good_and_the_log_has_every_entry(
     place = clone(name)
     code, report = _said(capsys, "audit", "--json", "--repo", place)
     assert (code, report["ok"], report["verified"], report["findings"]) == (0, True, entries, [])
+    (lacks,) = (note for note in report["notes"] if "entries of the first release are verified by its rules" in note)
+    assert "authors without the origins of commits" in lacks
     code, trail = _said(capsys, "log", "--json", "--repo", place)
     assert (code, len(trail["entries"])) == (0, entries)
 
