@@ -57,7 +57,7 @@ def _gate(found: VerifiedEntry, listed: EntryChange, migration: MigrationPreview
 
 
 def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:
-    """The steps between the two texts, None where a text is not at hand or is no schema of this release."""
+    """The steps between the two texts, None where a text is not at hand or cannot be read by this release."""
     texts = [_text(walk, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
     # The language of schemas is large to import: few entries change a schema.
     from gitops.language.schema import compile_schema

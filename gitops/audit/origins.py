@@ -8,7 +8,7 @@ What a forge listed and a server recorded is known to the bot alone: here the en
 4. A signature holds, and is of a key of the person that the origin names.
 5. A commit that stands for a request is what merging the request gives, where the commits of the request are at hand.
 
-A change that no commit made has no origin; the state before the entry says whether a graph vanished.
+A change that no commit made has no origin; the state before the entry records whether a graph vanished.
 """
 
 from __future__ import annotations
