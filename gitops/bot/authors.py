@@ -249,9 +249,13 @@ def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) 
 
 
 def unlisted(account: str) -> str:
-    """Why the push of an account is not that of a person, and the line that says who it is."""
+    """Why the push of an account is not that of a person, and what to do.
+
+    To map the account of jobs to a person would make everybody who writes a job that person.
+    """
     return (
-        f"the rules name no person for {account}, who pushed it: list the account in approvals.accounts of gitops.yaml"
+        f"the rules name no person for {account}, who pushed it: sign the commit, or, if one person alone uses the account, "
+        "list it in approvals.accounts of gitops.yaml"
     )
 
 

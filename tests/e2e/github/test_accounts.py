@@ -1,0 +1,60 @@
+"""Accounts that no rule lists: their approvals do not count on the forge in use, and their pushes leave authors unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.github.conftest import ACCOUNTS
+from tests.support.github.hub import JOB, Hub
+from tests.support.github.runner import Runner
+from tests.support.loop import DELETE_LEGACY, MAIN, UNMAPPED, Loop, email
+
+pytestmark = pytest.mark.e2e
+
+_WITHOUT_CAROL = "".join(line for line in ACCOUNTS.splitlines(keepends=True) if email("carol") not in line)
+
+
+@pytest.fixture
+def without_carol(tmp_path: Path) -> Iterator[Hub]:
+    """The cluster is applied, and the rules do not list carol's account."""
+    with Hub.of(Loop.build(tmp_path / "loop", f"{UNMAPPED}  accounts:\n{_WITHOUT_CAROL}")) as running:
+        yield running
+
+
+def test_an_approver_without_a_listed_account_cannot_approve(without_carol: Hub, tmp_path: Path) -> None:
+    """Pushes of carol's account would count as those of another person: the message has the line to add. Bob's is listed."""
+    hub, runner = without_carol, Runner(without_carol, tmp_path / "jobs")
+    pull = hub.propose("alice", "retire", DELETE_LEGACY)
+    hub.merge("alice", pull.number)
+    hub.approve("carol", "graph.legacy")
+    runner.settle()
+    refused = runner.tick("sweep").text
+    assert "approval_account_unknown" in refused
+    assert f"add approvals.accounts: {{'github:NUMBER': {email('carol')}}}" in refused
+    assert hub.loop.graph("legacy").exists()
+    hub.approve("bob", "graph.legacy")
+    runner.tick("sweep")
+    assert not hub.loop.graph("legacy").exists()
+
+
+@pytest.mark.parametrize("branch", ["main", "topic"])
+def test_a_push_with_the_token_of_a_job_shuts_the_gates(hub: Hub, runner: Runner, branch: str) -> None:
+    """Whoever writes a workflow pushes as `github-actions[bot]`; no approval counts, and the message says what to do."""
+    hub.push("bob", "topic", {"cluster/README.md": b"Words.\n"})
+    pull = hub.world.open_pull("bob", "topic")
+    old = MAIN if branch == "main" else pull.head
+    head = hub.loop.commit("mallory", DELETE_LEGACY, hub.tip() if old == MAIN else old, key=None)
+    hub.world.move(f"refs/heads/{branch}", head, JOB)
+    if branch == "topic":
+        hub.merge("carol", pull.number)
+    runner.settle()
+    for who in ("alice", "bob"):
+        hub.approve(who, "graph.legacy")
+        refused = runner.tick("sweep").text
+        assert "approval_authors_unknown" in refused
+        assert f"the rules name no person for github:{hub.world.accounts[JOB].id}" in refused
+        assert "sign the commit, or, if one person alone uses the account, list it" in refused
+    assert hub.loop.graph("legacy").exists()
