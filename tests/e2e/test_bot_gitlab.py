@@ -233,6 +233,23 @@ def test_a_merge_train_is_held_against_what_was_reviewed(site: GitLabSite) -> No
     assert "queue_plan_differs" in failed.text
 
 
+def test_a_merge_request_without_signatures_is_approved_by_nobody(site: GitLabSite) -> None:
+    """GitLab does not say who pushed, so whoever opened the request may not be the one whose work it is."""
+    loop = site.loop
+    head = loop.commit("alice", DELETE_LEGACY, key=None)
+    site.put("refs/heads/retire", head)
+    number = site.opened("alice", "retire", fork=False)
+    site.put(site.head_ref(number), head)
+    site.merge("carol", number)
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = site.run("sweep", SCHEDULED)
+    assert swept.code == 3, swept.text
+    assert (
+        f"commit {head[:12]}: it is not signed, and gitlab does not list who pushed to request {number}" in swept.text
+    )
+    assert loop.graph("legacy").exists()
+
+
 def test_what_no_job_did_is_found_by_the_sweep(site: GitLabSite) -> None:
     number = site.propose("alice", "query", {"cluster/notes.gq": QUERY})
     swept = site.run("sweep", SCHEDULED)

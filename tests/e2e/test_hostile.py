@@ -146,7 +146,7 @@ def test_request_with_thousands_of_files_is_planned(loop: Loop) -> None:
     loop.move("refs/heads/topic", head)
     assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
     assert loop.sign_approval("bob", "graph.legacy", request=1).ok
-    loop.move("refs/heads/topic", loop.commit("mallory", dict.fromkeys(files), head))
+    loop.move("refs/heads/topic", loop.commit("mallory", dict.fromkeys(files), head, key="alice"))
     comment = loop.comment(1)
     assert "approval_stale" in comment
     assert "more" in comment
