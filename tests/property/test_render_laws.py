@@ -464,7 +464,9 @@ def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
     assert printed.endswith("\n")
     assert "##[" not in printed
     for line in printed.split("\n")[:-1]:
-        assert re.match(r"cluster |  (Create|Update|Delete) |  \w[\w ]*: |      |ERROR |WARN  |  no changes\Z", line)
+        assert re.match(
+            r"cluster |  (Create|Update|Delete|Adopt) |  \w[\w ]*: |      |ERROR |WARN  |  no changes\Z", line
+        )
 
 
 @given(OUTCOMES)

@@ -11,25 +11,19 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.anchor import ANCHOR_KEY, AnchorFile, StorageAnchor
 from gitops.storage.port import ObjectStore
 from gitops.wiring.stores import open_store
-from tests.support.s3 import S3Server
+from tests.support.s3 import S3Place
 
 ANCHOR = StorageAnchor("brain", "company", "1" * 40, "2" * 40, 7, "3" * 64)
 
 
 @pytest.fixture(params=["disk", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     """A storage root."""
     if request.param == "disk":
         return open_store(str(tmp_path / "data"))
     pytest.importorskip("obstore")
-    server: S3Server = request.getfixturevalue("s3_server")
-    server.forget()
-    for name, value in server.environ.items():
-        monkeypatch.setenv(name, value)
-    import boto3
-
-    boto3.client("s3", endpoint_url=server.environ["AWS_ENDPOINT_URL"]).create_bucket(Bucket="anchors")
-    return open_store("s3://anchors/brain")
+    place: S3Place = request.getfixturevalue("s3")
+    return open_store(place.root)
 
 
 def test_it_is_absent_written_and_replaced(store: ObjectStore) -> None:
