@@ -21,6 +21,7 @@ GROUPS = (
     "languages",
     "cache",
     "editor",
+    "authors",
     "ledgers",
     "audits",
     "engine",

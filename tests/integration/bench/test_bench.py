@@ -27,6 +27,7 @@ GROUPS = {
     "languages",
     "cache",
     "editor",
+    "authors",
     "ledgers",
     "audits",
     "engine",
