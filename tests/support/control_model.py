@@ -263,7 +263,8 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
     gone = [t.removeprefix("graph.") for t in sorted(start) if t.startswith("graph.")]
     for graph in (g for g in gone if g not in declared):
         fit, spent = permit(seen, f"graph.{graph}", desired.config_digest, start[f"graph.{graph}"])
-        if fit is None or graph in cast.pending:
+        # A graph that cannot be read is not deleted: it is unknown what an approval would give away.
+        if fit is None or graph in cast.pending or graph in seen.unseen:
             cast.free = False
         elif not (halting and cast.failed):
             cast.live.pop(graph, None)
