@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason, Tier
 
 __all__ = ["KINDS", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
@@ -50,6 +50,12 @@ class Situation:
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
         return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
+
+    def waits(self, graph: str | None) -> bool:
+        """Whether the graph is not created, or its schema not migrated, before that is approved."""
+        if graph is None or graph in self.deleted:
+            return False
+        return any(a in self.gated and a not in self.approved for a in (graph_address(graph), schema_address(graph)))
 
 
 class ResourceKind:
@@ -167,7 +173,7 @@ class QueryKind(ResourceKind):
     catalog_suffix = ".gq"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Published unless its graph is in trouble; removed with its graph only when that is approved."""
+        """Published unless its graph waits or is in trouble; removed with its graph only when that is approved."""
         graph = change.address.graph
         pending = graph in situation.pending
         if change.action is Action.DELETE:
@@ -176,7 +182,7 @@ class QueryKind(ResourceKind):
             return _NEEDS_APPROVAL
         if pending:
             return _RECOVERY_PENDING
-        if graph in situation.schema_unsettled:
+        if graph in situation.schema_unsettled or situation.waits(graph):
             return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
         return _APPLIED
 
@@ -192,10 +198,12 @@ class PolicyKind(ResourceKind):
     catalog_suffix = ".yaml"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Published unless a graph that it is bound to waits for recovery."""
-        bound = situation.policy_graphs.get(change.address, ())
-        if change.action is not Action.DELETE and any(graph in situation.pending for graph in bound):
+        """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation."""
+        bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
+        if any(graph in situation.pending for graph in bound):
             return _RECOVERY_PENDING
+        if any(graph in situation.created and situation.waits(graph) for graph in bound):
+            return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
         return _APPLIED
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
