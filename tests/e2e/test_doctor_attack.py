@@ -395,7 +395,7 @@ def test_a_defence_that_is_taken_away_is_seen_to_fall_and_no_other(
     report = _attacked(loop, *tried)
     assert _ended(report, Defence.FELL) == fallen, report.results
     assert _ended(report, Defence.HELD) == tried - fallen, report.results
-    assert not report.ok
+    assert report.ok is (not fallen)
 
 
 BEHIND_THE_HOOK: dict[str, tuple[Weaken, set[str]]] = {

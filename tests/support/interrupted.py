@@ -150,8 +150,9 @@ class WatchedEngine(MemoryEngine):
     def change(self, uri: str, source: bytes) -> None:
         """Let a root hold this schema, whatever is there now."""
         graph = self._graphs.get(uri)
-        self._births += graph is None
-        born = f"{self._births:026}" if graph is None else graph.incarnation
+        new = graph is None or not graph.incarnation
+        self._births += new
+        born = f"{self._births:026}" if graph is None or new else graph.incarnation
         self._graphs[uri] = MemoryGraph(source, 1 if graph is None else graph.version + 1, [], born)
 
     def vanish(self, uri: str) -> None:
