@@ -21,6 +21,7 @@ from gitops.ledger.layout import STATE, intent_key
 from gitops.model.ledger import IntentKind
 from tests.support.cluster import codes
 from tests.support.control_model import sha
+from tests.support.effort import FULL
 from tests.support.held_cluster import GRAPHS, LONGEST_CUT, HeldCluster
 from tests.support.interrupted import Ending
 
@@ -317,6 +318,7 @@ def play(tmp_path: Path, ledger: str, examples: int) -> None:
         lambda: ControlPlane(tmp_path / str(next(numbers)), memory=ledger == "memory"),
         settings=settings(
             max_examples=examples,
+            derandomize=not FULL,
             stateful_step_count=25,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),

@@ -23,6 +23,7 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.model.address import Address
 from tests.reference.trust import Commit, Given, Trust
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
+from tests.support.effort import FULL
 from tests.support.governed import means, office
 
 GRAPH, RULES = "graph.legacy", "trust.brain"
@@ -281,7 +282,9 @@ def play(tmp_path: Path, needed: int, examples: int) -> None:
     numbers = itertools.count()
     run_state_machine_as_test(
         lambda: TrustMachine(_folder(tmp_path, next(numbers)), needed),
-        settings=settings(max_examples=examples, stateful_step_count=25, suppress_health_check=list(HealthCheck)),
+        settings=settings(
+            max_examples=examples, derandomize=not FULL, stateful_step_count=25, suppress_health_check=list(HealthCheck)
+        ),
     )
 
 

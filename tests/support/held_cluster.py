@@ -134,7 +134,7 @@ class HeldCluster:
             self._matches(cast, before, now)
         assert outcome.state == self.bench.state
         assert outcome.state_written is (now.revision > before.revision)
-        same = now.resources == desired.digests() and self._bindings_recorded(now)
+        same = now.resources == desired.digests() and self._bindings_recorded(now) and not now.vanished
         assert outcome.converged is same
         assert same or not cast.free
         assert now.config_digest == (desired.config_digest if same else before.config_digest)
