@@ -58,8 +58,8 @@ from gitops.render.markdown import (
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-# Nodes of the picture of the execution graph: what one can take in, and what viewers draw at most.
-_NODES_IN_COMMENT, _NODES_IN_SUMMARY = 40, 150
+# Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
+_NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
 # What is lost first comes first.
 _DRIFTS = {
     DriftKind.VANISHED: "vanished",

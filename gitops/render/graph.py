@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import cycles, layers
@@ -69,30 +72,86 @@ def to_text(graph: ExecutionGraph) -> str:
 
 
 def to_mermaid(graph: ExecutionGraph, *, most: int | None = None) -> str:
-    """A flowchart (https://mermaid.js.org/syntax/flowchart.html), one arrow per pair of nodes with all its reasons.
+    """A flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame around what is of one graph.
 
-    With `most`, only so many nodes in serial order, as many arrows again, and short labels: 150 nodes stay far within what
-    viewers draw (500 edges and 50,000 characters unless configured).
+    Each pair of nodes has one arrow with all its reasons. With `most`, it has at most so many boxes, twice as many arrows and
+    short labels: nodes of one graph, kind and action share a box with their number, or all nodes of a graph do. Its arrows have
+    no reasons then, because people look at the order.
     """
-    nodes = graph.nodes if most is None else tuple(sorted(graph.nodes, key=lambda node: node.position))[:most]
+    boxes = _boxes(graph, most)
     limit = None if most is None else _LABEL
-    names = {node.id: f"n{index}" for index, node in enumerate(nodes)}
-    lines = ["flowchart TD"]
-    for node in nodes:
-        opening, closing = ("{{", "}}") if node.kind == BARRIER_KIND else ("[", "]")
-        lines.append(f'  {names[node.id]}{opening}"{_label(_title(node), limit)}"{closing}')
-    if len(nodes) < len(graph.nodes):
-        lines.append(f'  more(["and {len(graph.nodes) - len(nodes)} more"])')
+    names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
+    frames: dict[str | None, list[str]] = {}
+    for index, box in enumerate(boxes):
+        opening, closing = ("{{", "}}") if box.nodes[0].kind == BARRIER_KIND else ("[", "]")
+        line = f'n{index}{opening}"{_label(box.label, limit)}"{closing}'
+        frames.setdefault(box.graph, []).append(line)
+    lines = ["flowchart LR"]
+    for index, (name, found) in enumerate(frames.items()):
+        if name is None:
+            lines += [f"  {line}" for line in found]
+        else:
+            lines += [f'  subgraph g{index}["{_label(name, limit)}"]', *(f"    {line}" for line in found), "  end"]
     reasons: dict[tuple[str, str], list[str]] = {}
     for edge in graph.edges:
-        if edge.before in names and edge.after in names:
+        if edge.before in names and edge.after in names and names[edge.before] != names[edge.after]:
             reasons.setdefault((names[edge.before], names[edge.after]), []).append(edge.reason)
-    arrows = [
-        f'  {before} -->|"{_label(", ".join(dict.fromkeys(found)), limit)}"| {after}'
-        for (before, after), found in reasons.items()
-    ]
-    lines += arrows if most is None else arrows[: 2 * most]
+    if most is not None:
+        return "\n".join([*lines, *[f"  {before} --> {after}" for before, after in reasons][: 2 * most]]) + "\n"
+    for (before, after), known in reasons.items():
+        lines.append(f'  {before} -->|"{_label(", ".join(dict.fromkeys(known)), limit)}"| {after}')
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Nodes that are drawn as one box, in the frame of a graph if they all belong to it."""
+
+    nodes: tuple[ExecNode, ...]
+    label: str
+    graph: str | None
+
+
+def _boxes(graph: ExecutionGraph, most: int | None) -> list[_Box]:
+    """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many."""
+    nodes = graph.nodes if most is None else tuple(sorted(graph.nodes, key=lambda node: node.position))
+    single = [_Box((node,), _in_frame(node), Address(node.id).graph) for node in nodes]
+    if most is None or len(nodes) <= most:
+        return single
+    alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
+    by_graph: dict[str | None, list[ExecNode]] = {}
+    for node in nodes:
+        owner = Address(node.id).graph
+        alike.setdefault((owner, node.kind, node.action), []).append(node)
+        by_graph.setdefault(owner, []).append(node)
+    if len(alike) <= most:
+        return [_Box(tuple(found), _alike(found), owner) for (owner, _, _), found in alike.items()]
+    whole = [
+        _Box(tuple(found), f"{len(found)} change{'s' if len(found) > 1 else ''} of {owner or 'the cluster'}", None)
+        for owner, found in by_graph.items()
+    ]
+    if len(whole) <= most:
+        return whole
+    kept, left = whole[: max(most, 1) - 1], whole[max(most, 1) - 1 :]
+    rest = tuple(node for box in left for node in box.nodes)
+    return [*kept, _Box(rest, f"{len(rest)} changes of {len(left)} more graphs", None)]
+
+
+def _in_frame(node: ExecNode) -> str:
+    """The title of a node without the name of its graph, which its frame has."""
+    address = Address(node.id)
+    if address.graph is None:
+        return _title(node)
+    name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"
+    return f"{node.action.value} {node.kind}{name}"
+
+
+def _alike(nodes: Sequence[ExecNode]) -> str:
+    """The title of nodes with one kind and action."""
+    if len(nodes) == 1:
+        return _in_frame(nodes[0])
+    kind = nodes[0].kind
+    return f"{nodes[0].action.value} {len(nodes)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
 
 
 def _title(node: ExecNode) -> str:

@@ -418,11 +418,13 @@ def test_a_value_stays_code_wherever_a_template_prints_it(value, template):
 
 @given(GRAPHS, st.none() | st.integers(0, 3))
 def test_a_picture_holds_labels_only(graph, most):
-    node = r'n\d+(\["[A-Za-z0-9_ .:,#;-]*"\]|\{\{"[A-Za-z0-9_ .:,#;-]*"\}\})|more\(\["and \d+ more"\]\)'
-    arrow = r'n\d+ -->\|"[A-Za-z0-9_ .:,#;-]*"\| n\d+'
+    label = '"[A-Za-z0-9_ .:,#;-]*"'
+    node = rf"(  )?n\d+(\[{label}\]|\{{\{{{label}\}}\}})"
+    arrow = rf"n\d+ -->(\|{label}\|)? n\d+"
     first, *lines = to_mermaid(graph, most=most).splitlines()
-    assert first == "flowchart TD"
-    assert all(re.fullmatch(f"  ({node}|{arrow})", line) for line in lines)
+    assert first == "flowchart LR"
+    assert all(re.fullmatch(rf"  ({node}|{arrow}|subgraph g\d+\[{label}\]|end)", line) for line in lines)
+    assert most is None or sum("-->" not in line and " n" in line for line in lines) <= max(1, most)
 
 
 @settings(max_examples=cases(25))

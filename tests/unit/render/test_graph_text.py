@@ -60,18 +60,54 @@ def test_text_shows_the_edges_of_a_cycle():
     )
 
 
-def test_mermaid():
+def test_mermaid_frames_each_graph():
     assert to_mermaid(GRAPH) == (
-        "flowchart TD\n"
-        '  n0["update schema.kb"]\n'
-        '  n1["create query.kb.find"]\n'
+        "flowchart LR\n"
+        '  subgraph g0["kb"]\n'
+        '    n0["update schema"]\n'
+        '    n1["create query find"]\n'
+        "  end\n"
         '  n2{{"barrier barrier.catalog"}}\n'
-        '  n3["delete graph.old"]\n'
+        '  subgraph g2["old"]\n'
+        '    n3["delete graph"]\n'
+        "  end\n"
         '  n2 -->|"finish_barrier"| n3\n'
         '  n1 -->|"stage_barrier"| n2\n'
         '  n0 -->|"stage_barrier"| n2\n'
         '  n0 -->|"explicit_dependency, schema_query"| n1\n'
     )
+
+
+def _queries(graphs: int, queries: int) -> ExecutionGraph:
+    """A schema that is migrated in each graph, and queries that come after it."""
+    nodes, edges = [], []
+    for graph in range(graphs):
+        nodes.append(ExecNode(f"schema.g{graph}", "schema", Action.UPDATE, len(nodes)))
+        for query in range(queries):
+            nodes.append(ExecNode(f"query.g{graph}.q{query}", "query", Action.CREATE, len(nodes)))
+            edges.append(ExecEdge(f"schema.g{graph}", nodes[-1].id, "query_uses_schema"))
+    return ExecutionGraph(tuple(nodes), tuple(edges))
+
+
+def test_a_small_picture_has_every_node_and_no_reasons():
+    assert to_mermaid(_queries(1, 1), most=20) == (
+        'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create query q0"]\n  end\n  n0 --> n1\n'
+    )
+
+
+def test_thirty_leaves_are_one_box():
+    assert to_mermaid(_queries(1, 30), most=20) == (
+        'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create 30 queries"]\n  end\n  n0 --> n1\n'
+    )
+
+
+def test_many_graphs_are_a_box_each_and_the_rest_one():
+    few, many = to_mermaid(_queries(15, 4), most=20), to_mermaid(_queries(100, 1), most=20)
+    assert few.count("\n") == 16
+    assert '  n14["5 changes of g14"]\n' in few
+    assert many.count("\n") == 21
+    assert '  n19["162 changes of 81 more graphs"]\n' in many
+    assert "subgraph" not in few + many
 
 
 def test_hostile_names_stay_inert():
@@ -84,7 +120,7 @@ def test_hostile_names_stay_inert():
     assert text.count("\n") == 11
     diagram = to_mermaid(graph)
     assert diagram.isascii()
-    assert len(diagram.splitlines()) == 4
+    assert len(diagram.splitlines()) == 6
     for bad in ("`", "<", "%", "\x1b", '"]\n`', 'javascript:x"'):
         assert bad not in diagram
     assert "#34;#93;#10;#96;" in diagram
