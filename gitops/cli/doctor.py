@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, open_project, say
+from gitops.cli.shared import FAILED, OK, complain, open_project, say
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
@@ -16,6 +16,8 @@ from gitops.doctor.findings import Health, attack_form, attack_text, findings_fo
 from gitops.render import json
 from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.wiring.project import LocalProject
+
+_PROGRESS = 10  # attacks
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -57,6 +59,11 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
             Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
         )
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
-    report = attack(local, local.rule(options.cluster), options.only, hosted=hosted)
+
+    def on_result(done: int, total: int) -> None:
+        if done % _PROGRESS == 0:
+            complain(f"doctor: {done} of {total} attacks are done")
+
+    report = attack(local, local.rule(options.cluster), options.only, hosted=hosted, on_result=on_result)
     say(json.to_text(attack_form(report)) if options.json else attack_text(report))
     return OK if report.ok else FAILED

@@ -28,7 +28,7 @@ from gitops.cluster import revocations as kept
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack import copy, execution, run
 from gitops.doctor.attack.run import ATTACKS, attack
-from gitops.doctor.findings import AttackReport, Defence
+from gitops.doctor.findings import AttackReport, AttackResult, Defence
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
@@ -111,15 +111,23 @@ def command(loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for name in [name for name in os.environ if name.startswith(("GIT", "CI"))]:
         monkeypatch.delenv(name)
     # Time is left for all attacks, however busy this machine is.
-    monkeypatch.setattr(attack, "__kwdefaults__", {"hosted": False, "limit_s": 600.0})
+    monkeypatch.setattr(attack, "__kwdefaults__", {**(attack.__kwdefaults__ or {}), "limit_s": 600.0})
     for name, value in loop.environment("bot").items():
         monkeypatch.setenv(name, value)
 
-    def run(*more: str) -> Any:
+    def run_command(*more: str) -> Any:
         code = main(["doctor", "--repo", str(loop.server), "--attack", "--json", *more])
-        return code, json.loads(capsys.readouterr().out)
+        answer = capsys.readouterr()
+        return code, {**json.loads(answer.out), "progress": answer.err.splitlines()}
 
-    return run
+    return run_command
+
+
+def test_the_command_says_how_far_it_is(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_run_one", lambda each, *_: AttackResult(each.name, "", "", Defence.HELD, ""))
+    _, form = command()
+    total = len(ATTACKS)
+    assert form["progress"] == [f"doctor: {done} of {total} attacks are done" for done in range(10, total + 1, 10)]
 
 
 def test_all_defences_of_a_sound_set_up_hold_and_nothing_is_touched(loop: Loop, command: Callable[..., Any]) -> None:

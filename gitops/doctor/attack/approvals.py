@@ -240,7 +240,7 @@ def _moved(copy: ClusterCopy) -> str:
     commit = copy.approve(copy.rules.first_approver)
     (ref,) = [r for r, oid in copy.store().refs(approvals_prefix(copy.rule.name)).items() if oid == commit]
     copy.require_hook()
-    if not copy.has_hook():
+    if not copy.has_hook:
         what = "no hook of this program checks pushes there"
         raise AttackSkipped(f"{what}; branch rules of the forge must (run gitops doctor)")
     return join_reasons(*(copy.expect_push_refused(ref, new) for new in (copy.head(copy.target), ZERO)))

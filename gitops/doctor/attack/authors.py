@@ -72,7 +72,7 @@ def _beside_a_run(copy: ClusterCopy) -> str:
 
 def _spoofed(copy: ClusterCopy) -> str:
     """A push over a path, where the person who pushes sets the variables in which a server names the account."""
-    if not copy.has_hook():
+    if not copy.has_hook:
         raise AttackSkipped("no hook of this program records pushes there")
     commit = _unsigned_delete(copy)
     (copy.server / "hooks" / "post-receive").unlink(missing_ok=True)

@@ -72,9 +72,9 @@ def _pushed_over(copy: ClusterCopy) -> str:
     try:
         remote.push([RefUpdate(copy.ledger, head, before)])
     except GitopsError as error:
-        require(not copy.has_hook() or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
+        require(not copy.has_hook or error.code == Code.PUSH_REFUSED, f"the push failed: {error.detail[:200]}")
         return f"{error.code} by the installed hook"
-    if copy.has_hook():
+    if copy.has_hook:
         raise AttackSucceeded("the installed hook accepted a rewound ledger")
     copy.require_hook()
     return join_reasons("no hook is installed", _expect_ledger_refused(copy))

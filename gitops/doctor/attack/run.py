@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gitops.config.gitops_yaml import ClusterRule
@@ -48,6 +49,9 @@ ATTACKS = (
     *EVIDENCE_ATTACKS,
     *RUN_ATTACKS,
 )
+_AT_ONCE = 3
+"""Attacks that run at the same time: each has its own copy, and waits for programs half of the time."""
+
 _SMALL_CLUSTER = (
     "the copy has your rules with fresh keys and a small cluster; it has neither your history nor your data"
 )
@@ -61,11 +65,13 @@ def attack(
     *,
     hosted: bool = False,
     limit_s: float = 60.0,
+    on_result: Callable[[int, int], None] = lambda *_: None,
 ) -> AttackReport:
     """Attack a copy of the setup of `cluster` with all attacks, or with those in `names`. The copy is removed afterwards.
 
     `hosted` means that a forge is in front of the repository, whose own rules check pushes. No attack starts later than
-    `limit_s` seconds after the first. Raises GitopsError if the rules cannot be used.
+    `limit_s` seconds after the first. `on_result` gets, after each attack, how many are done and how many there are. Raises
+    GitopsError if the rules cannot be used.
     """
     store, project = local.repository, local.project
     head = project.head_of(project.default_ref)
@@ -87,15 +93,18 @@ def attack(
             raise GitopsError(Code.ATTACK_IMPOSSIBLE, str(error), path=cluster.name) from error
         states = {"applied": applied, "pending": pending}
         end = time.monotonic() + limit_s
-        chosen = (each for each in ATTACKS if not names or each.name in names)
-        results = tuple(_run_one(each, states[each.state], folder, end) for each in chosen)
+        chosen, results = [each for each in ATTACKS if not names or each.name in names], list[AttackResult]()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for result in pool.map(lambda each: _run_one(each, states[each.state], folder, end), chosen):
+                results.append(result)
+                on_result(len(results), len(chosen))
     notes = (_SMALL_CLUSTER,) if with_hook else (_SMALL_CLUSTER, _NO_HOOK)
-    return AttackReport(cluster.name, results, notes)
+    return AttackReport(cluster.name, tuple(results), notes)
 
 
 def _run_one(each: Attack, state: ClusterCopy, folder: Path, end: float) -> AttackResult:
     """Run one attack on its own copy of `state`. An attack that fails for any other reason proves nothing."""
-    defence, detail = Defence.UNPROVEN, "no time was left"
+    defence, detail = Defence.UNPROVEN, f"no time was left; run gitops doctor --attack --only {each.name}"
     if time.monotonic() < end:
         own_folder = folder / each.name
         try:
