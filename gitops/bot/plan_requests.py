@@ -125,7 +125,7 @@ def _plan_cluster(
     begin = f"request {request.number}: "
     try:
         position = context.position(rule)
-        outcome = plan(context.workspace_of(rule, request))
+        outcome = plan(context.workspace_of(rule, request), texts=True)
     except GitopsError as error:
         yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
         return False, True

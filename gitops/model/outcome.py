@@ -11,7 +11,7 @@ from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
 from gitops.model.ledger import Debt, LedgerState, LockObservation
-from gitops.model.plan import NodeResult, Plan
+from gitops.model.plan import NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
 
 
@@ -62,6 +62,7 @@ class PlanOutcome(VerbOutcome):
     """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply.
 
     `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
+    `texts` are those that it changes, if they were asked for.
     """
 
     observations: StateObservations
@@ -71,6 +72,7 @@ class PlanOutcome(VerbOutcome):
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
     selected: tuple[str, ...] | None = None
+    texts: tuple[TextChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

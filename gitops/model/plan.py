@@ -146,6 +146,18 @@ class SchemaImpact:
 
 
 @dataclass(frozen=True, slots=True)
+class TextChange:
+    """A text that changes, as it is recorded and as it is declared; None where there is none.
+
+    A file of queries is the text of each of them: `resources` are those whose change it is, at least one and of one kind.
+    """
+
+    resources: tuple[Address, ...]
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedGraph:
     """What a ledger records of a graph whose schema changes: the accepted schema, and the texts of its queries.
 

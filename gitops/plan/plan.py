@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gitops.approvals.decisions import open_debts
@@ -26,29 +27,34 @@ from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TrustChange
+from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TextChange, TrustChange
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
 from gitops.plan.planner import describe, diff, make_plan
+from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
 
 
-def plan(workspace: Workspace) -> PlanOutcome:
-    """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan."""
-    need = StateNeed.OPTIONAL
+def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
+    """Load, read the ledger, plan. The compile cache may help, since nothing is permitted or applied by a plan.
+
+    With `texts` the outcome also has the texts that change, for those who show how they differ.
+    """
+    need, run = StateNeed.OPTIONAL, partial(_plan, texts=texts)
     try:
-        return in_session(workspace, "plan", need, _plan, exclusive=False, loaded=load_advice(workspace))
+        return in_session(workspace, "plan", need, run, exclusive=False, loaded=load_advice(workspace))
     except SourceMovedError:
-        return in_session(workspace, "plan", need, _plan, exclusive=False)
+        return in_session(workspace, "plan", need, run, exclusive=False)
 
 
-def _plan(current: Session) -> PlanOutcome:
+def _plan(current: Session, *, texts: bool) -> PlanOutcome:
     loaded, problems = current.loaded, current.problems
     plan: Plan | None = None
+    changed: tuple[TextChange, ...] = ()
     debts: tuple[Debt, ...] = ()
     if current.ready:
         then = "apply settles it first and may then block more than this shows"
@@ -56,6 +62,7 @@ def _plan(current: Session) -> PlanOutcome:
         plan, accepted = plan_session(current, current.state, explain=True)
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
+        changed = changed_texts(current, plan) if texts else ()
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
             debts = open_debts(current.state)
@@ -68,6 +75,7 @@ def _plan(current: Session) -> PlanOutcome:
         dependencies=loaded.dependencies,
         plan=None if problems.has_errors else plan,
         debts=debts,
+        texts=changed,
         diagnostics=tuple(problems),
     )
 

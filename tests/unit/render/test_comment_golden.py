@@ -82,7 +82,7 @@ def test_commands_name_their_cluster_only_where_there_are_several():
 def test_a_picture_is_bounded():
     nodes = tuple(ExecNode(f"graph.g{n}" + "x" * 500, "graph", Action.CREATE, n) for n in range(1_000))
     drawn = to_mermaid(ExecutionGraph(nodes), most=60)
-    assert drawn.count('1 change"') == 59
+    assert drawn.count('["1 change of g') == 59
     assert '["941 changes of 941 more graphs"]' in drawn
     assert len(drawn) < 50_000
 
