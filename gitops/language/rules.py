@@ -110,7 +110,7 @@ T20 | type | match_text or bm25 over something that is not text
 T21 | type | rrf with a bad constant, or without a limit
 T22 | type | an undirected hop over an edge that joins two types
 T23 | type | an edge variable used as a node, as a bare value, with bounds, or twice
-T24 | type | a blob as a value that is returned, ordered by or aggregated
+T24 | type | a blob as a value that is compared, returned, ordered by or aggregated
 OG-DS-101 | reserved | a graph that is dropped
 OG-DS-102 | reserved | a node type that is dropped with its rows
 OG-DS-103 | reserved | an edge type that is dropped with its rows

@@ -202,17 +202,21 @@ class _Read:
 
     def _ranked(self, rows: Sequence[Row], rank: TypedExpr) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
         """§3.8: by rank of the entity among the rows, then by ids; what has no rank is left out."""
+        at, variable = self._places(rows, rank, None)
+        keyed = sorted(
+            ((at[row[variable]], *self._tie(row)), index) for index, row in enumerate(rows) if row[variable] in at
+        )
+        return [self._project(rows[index]) for _, index in keyed], [key for key, _ in keyed]
+
+    def _places(self, rows: Sequence[Row], rank: TypedExpr, depth: int | None) -> tuple[dict[str, int], str]:
+        """The place of each entity that has one, and the variable that the rank is of."""
         if isinstance(rank, FusedRank):
             k = ranking.FUSION if rank.k is None else self._value(self._match, {}, rank.k)
             arms = [self._arm(rows, rank.first, self._read.limit), self._arm(rows, rank.second, self._read.limit)]
             order, variable = list(ranking.fuse(arms, k)), _target(rank.first).variable
         else:
-            order, variable = self._arm(rows, rank, None), _target(rank).variable
-        at = {key: place for place, key in enumerate(order)}
-        keyed = sorted(
-            ((at[row[variable]], *self._tie(row)), index) for index, row in enumerate(rows) if row[variable] in at
-        )
-        return [self._project(rows[index]) for _, index in keyed], [key for key, _ in keyed]
+            order, variable = self._arm(rows, rank, depth), _target(rank).variable
+        return {key: place for place, key in enumerate(order)}, variable
 
     def _arm(self, rows: Sequence[Row], rank: TypedExpr, depth: int | None) -> list[str]:
         """The distinct entities of the rows, best first, ties by id; `depth` cuts the vector arm of a fusion."""
@@ -233,8 +237,17 @@ class _Read:
     # Groups
 
     def _grouped(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
-        """§3.5: one row per tuple of the items that are no aggregates; §3.6: ties stay as first seen."""
+        """§3.5: one row per tuple of the items that are no aggregates; §3.6: ties stay as first seen.
+
+        A rank chooses the rows that take part, a vector rank as many entities as the limit; a group goes by its best one.
+        """
         read = self._read
+        rank = _seen(read.order[0], read.items) if read.order else None
+        at: dict[str, int] = {}
+        variable = ""
+        if isinstance(rank, RANKS):
+            at, variable = self._places(rows, rank, read.limit)
+            rows = [row for row in rows if row[variable] in at]
         parts = [item.value for item in read.items if not isinstance(item.value, AggregateValue)]
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
@@ -249,7 +262,11 @@ class _Read:
                 else self._value(self._match, group[0], item.value)
                 for item in read.items
             ]
-            keys = tuple(_sortable(cells[_place(key, read.items)], key) for key in read.order)
+            keys: tuple[Any, ...] = tuple(
+                _sortable(cells[_place(key, read.items)], key) for key in read.order if not variable
+            )
+            if variable:
+                keys = (min((at[row[variable]] for row in group), default=0),)
             made = {item.column: self._json(item.value, cell) for item, cell in zip(read.items, cells, strict=True)}
             keyed.append((keys, made))
         keyed.sort(key=lambda pair: pair[0])
@@ -328,6 +345,8 @@ def _refuse_unprojectable(value: TypedExpr) -> None:
     if isinstance(value, (TextMatch, *RANKS, AliasValue)):
         raise Refused("unsupported", "unsupported projection expression")
     if isinstance(value, AggregateValue):
+        if isinstance(value.argument, AggregateValue):
+            raise Refused("unsupported", "unsupported projection expression")
         _refuse_unprojectable(value.argument)
 
 

@@ -16,6 +16,7 @@ from gitops.graph.query.order import aggregate, first_rows, group
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.searching import QuerySearch
 from gitops.graph.tables import arrow_field
+from gitops.language.query import AggregateFunction
 from gitops.language.query.typed import (
     RANKS,
     AggregateValue,
@@ -33,7 +34,7 @@ from gitops.language.schema import PropType, Scalar
 __all__ = ["Projection", "item_type", "sorted_by"]
 
 _TEXT = PropType(Scalar.STRING)
-_NO_VALUE = "unsupported projection expression: a rank or text match is not a value"
+_NO_VALUE = "unsupported projection expression: a rank, text match or aggregate is not a value of a row"
 
 
 def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
@@ -44,12 +45,12 @@ def sorted_by(key: SortKey, items: Sequence[ReturnItem]) -> TypedExpr:
 def item_type(value: TypedExpr) -> PropType:
     """The type of a result column; a node is its id.
 
-    Raises GitopsError `query_unsupported` for a rank or a text match.
+    Raises GitopsError `query_unsupported` for a rank, a text match, or an aggregate of one of these or of an aggregate.
     """
     if isinstance(value, NodeValue):
         return _TEXT
     inner = value.argument if isinstance(value, AggregateValue) else value
-    if isinstance(inner, (*RANKS, TextMatch)):
+    if isinstance(inner, (*RANKS, TextMatch, AggregateValue)):
         raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
     if isinstance(value, AliasValue):
         raise TypeError(value)
@@ -68,6 +69,7 @@ class Projection:
     def grouped(self, rows: Bindings) -> list[pa.Array]:
         """One cell per item and group, in order, cut at the limit."""
         read = self.read
+        rows, place = self._ranked(rows)
         values = [item.value for item in read.items]
         # What is grouped by or aggregated; of a node its row id, which is never null and unique.
         inner = [value.argument if isinstance(value, AggregateValue) else value for value in values]
@@ -88,10 +90,14 @@ class Projection:
                 cells.append(column.take(pa.array(groups.firsts)))
         if not read.order:
             return cells if read.limit is None else [column.slice(0, read.limit) for column in cells]
-        sort = []
-        for key in read.order:
-            place = key.value.item if isinstance(key.value, AliasValue) else values.index(key.value)
-            sort.append((cells[place], key.descending))
+        if place is not None:
+            # A group goes by the best of its rows; further items do not count.
+            sort = [(aggregate(AggregateFunction.MIN, place, groups), False)]
+        else:
+            seen = [
+                key.value.item if isinstance(key.value, AliasValue) else values.index(key.value) for key in read.order
+            ]
+            sort = [(cells[item], key.descending) for item, key in zip(seen, read.order, strict=True)]
         chosen = pa.array(first_rows(sort, groups.count, read.limit, None))
         return [column.take(chosen) for column in cells]
 
@@ -102,18 +108,23 @@ class Projection:
             return rows
         if not read.order:
             return rows if read.limit is None else rows.head(read.limit)
-        rank = sorted_by(read.order[0], read.items)
-        if isinstance(rank, RANKS):
-            # Nodes without a place are left out, and further items do not count.
-            places = self.search.places(rank, rows, read.limit)
-            rows, place = rows.keep(places >= 0), pa.array(places[places >= 0])
-            if not rows.count:
-                return rows
+        if not rows.count:
+            return rows
+        rows, place = self._ranked(rows)
+        if place is not None:
             keys = [(place, False)]
         else:
             values = self.columns([sorted_by(key, read.items) for key in read.order], rows)
             keys = [(column, key.descending) for column, key in zip(values, read.order, strict=True)]
         return rows.take(first_rows(keys, rows.count, read.limit, self._ties(rows)))
+
+    def _ranked(self, rows: Bindings) -> tuple[Bindings, pa.Array | None]:
+        """The rows whose node has a place in the rank that the query orders by, with their places; None without a rank."""
+        rank = sorted_by(self.read.order[0], self.read.items) if self.read.order else None
+        if not isinstance(rank, RANKS):
+            return rows, None
+        places = self.search.places(rank, rows, self.read.limit) if rows.count else np.empty(0, np.int64)
+        return rows.keep(places >= 0), pa.array(places[places >= 0])
 
     def columns(self, values: Sequence[TypedExpr], rows: Bindings) -> list[pa.Array]:
         """A column per expression; all properties of a variable are read at once."""

@@ -145,8 +145,8 @@ def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
         kind,
         MappingProxyType(params),
         columns,
-        tuple(sorted(reads)),
-        tuple(sorted(writes)),
+        _sorted(reads),
+        _sorted(writes),
         frozenset(scope.uses),
         body,
         query.description,
@@ -160,7 +160,9 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
     for item in read.items:
         value, alias = check_output(scope, item.value), None if item.alias is None else item.alias.text
         items.append(typed.ReturnItem(value, alias, alias or _row_name(value)))
-    aliases = {item.alias: index for index, item in enumerate(items) if item.alias is not None}
+    # An item without an alias goes by its column, if that is a name and not an alias of another.
+    columns = {item.column: index for index, item in enumerate(items) if "." not in item.column}
+    aliases = columns | {item.alias: index for index, item in enumerate(items) if item.alias is not None}
     order = [typed.SortKey(check_output(scope, sort.value, aliases), sort.descending) for sort in read.order]
     # What an order item sorts by: the return item, if it names an alias.
     sorted_by = [items[key.value.item].value if isinstance(key.value, typed.AliasValue) else key.value for key in order]
@@ -170,10 +172,11 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
             for sort, expression in zip(read.order, sorted_by, strict=True):
                 if isinstance(expression, rank):
                     refuse(rule, f"{name} ordering requires a limit", sort.span, "add `limit n`")
-    if any(isinstance(key.value, typed.NearestRank) for key in order):
-        for sort, key in zip(read.order, order, strict=True):
-            if isinstance(key.value, typed.AliasValue):
-                refuse("T18", "ordering by an alias is not supported together with nearest", sort.span)
+    nearest = any(isinstance(key.value, typed.NearestRank) for key in order)
+    for index, (sort, key) in enumerate(zip(read.order, order, strict=True)):
+        late = index > 0 and isinstance(sorted_by[index], typed.NearestRank)
+        if isinstance(key.value, typed.AliasValue) and (nearest or late):
+            refuse("T18", "ordering by an alias is not supported together with nearest", sort.span)
     if aggregated:
         for item, checked in zip(read.items, items, strict=True):
             if not isinstance(checked.value, _GROUPED):
@@ -207,9 +210,6 @@ def _check_sortable(
         if not isinstance(value, (typed.PropertyValue, typed.AliasValue, *typed.RANKS)):
             fix = "order by `$v.p` or by an alias of a return item"
             refuse("", "unsupported ordering expression", sort.span, fix)
-        if aggregated and isinstance(value, typed.RANKS):
-            message = "unsupported ordering expression: groups have no rank"
-            refuse("", message, sort.span, "order by a returned property or by an alias")
         if isinstance(sorted_by[index], typed.RANKS) and index > 0:
             refuse("", "unsupported ordering expression: a rank must be the first order item", sort.span)
         if aggregated and isinstance(value, typed.PropertyValue) and value not in projected:
@@ -232,17 +232,16 @@ def _statement_access(
 ) -> tuple[set[typed.Access], set[typed.Access]]:
     """The types that writes read and write.
 
-    An insert of an edge reads its endpoints; a node delete reads and writes every incident edge type; what a
-    predicate selects from is read.
+    Every written type is read: an insert replaces a node of its key, and a predicate selects. An insert of an edge also reads
+    its endpoints; a node delete reads and writes every incident edge type.
     """
     reads: set[typed.Access] = set()
     writes: set[typed.Access] = set()
     for each in statements:
         access = typed.Access(TypeKind.NODE if isinstance(each, typed.TypedUpdate) else each.kind, each.type_name)
+        reads.add(access)
         writes.add(access)
-        if not isinstance(each, typed.TypedInsert):
-            reads.add(access)
-        elif each.kind is TypeKind.EDGE:
+        if isinstance(each, typed.TypedInsert) and each.kind is TypeKind.EDGE:
             edge = catalog.edges[each.type_name]
             reads |= {typed.Access(TypeKind.NODE, edge.source), typed.Access(TypeKind.NODE, edge.target)}
         if isinstance(each, typed.TypedDelete) and each.kind is TypeKind.NODE:
@@ -251,6 +250,11 @@ def _statement_access(
             reads |= incident
             writes |= incident
     return reads, writes
+
+
+def _sorted(accesses: set[typed.Access]) -> tuple[typed.Access, ...]:
+    """Nodes before edges, each by name."""
+    return tuple(sorted(accesses, key=lambda each: (each.kind is TypeKind.EDGE, each.type_name)))
 
 
 def _row_name(value: typed.TypedExpr) -> str:

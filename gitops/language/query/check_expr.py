@@ -24,10 +24,10 @@ _AVERAGED = frozenset({ast.AggregateFunction.SUM, ast.AggregateFunction.AVG})
 
 STRING = PropType(Scalar.STRING)
 BOOL = PropType(Scalar.BOOL)
-INT = PropType(Scalar.I64)
 FLOAT = PropType(Scalar.F64)
 DATETIME = PropType(Scalar.DATETIME)
 NULLABLE_FLOAT = PropType(Scalar.F64, nullable=True)
+NULLABLE_INT = PropType(Scalar.I64, nullable=True)
 _EMPTY_LIST = PropType(Scalar.STRING, is_list=True)
 _LITERALS: Mapping[Scalar | None, PropType] = {scalar: PropType(scalar) for scalar in Scalar}
 """Type of each scalar literal."""
@@ -208,11 +208,14 @@ def check_expr(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None =
 
 
 def check_output(scope: Scope, expr: ast.Expr, aliases: Mapping[str, int] | None = None) -> typed.TypedExpr:
-    """Resolve an expression whose value leaves the query or orders it; a Blob cannot (T24)."""
+    """Resolve an expression that is compared, returned, aggregated or ordered by; a Blob cannot be (T24)."""
     value = check_expr(scope, expr, aliases)
     kind = type_of(value)
     if kind is not None and kind.scalar is _BLOB:
-        refuse("T24", "a Blob is not available as a .gq read value", expr.span)
+        blob = f"Blob parameter `${value.name}`" if isinstance(value, typed.ParameterValue) else "a Blob"
+        if isinstance(value, typed.PropertyValue):
+            blob = f"Blob property `{value.name}` of `${value.variable}` (`{value.owner}`)"
+        refuse("T24", f"{blob} is not available as a .gq read value", expr.span)
     return value
 
 
@@ -233,10 +236,11 @@ def _variable(scope: Scope, expr: ast.Variable) -> typed.ParameterValue | typed.
 def _aggregate(scope: Scope, expr: ast.Aggregate, aliases: Mapping[str, int] | None) -> typed.AggregateValue:
     argument = check_output(scope, expr.argument, aliases)
     name = expr.function.value
-    if isinstance(argument, (typed.AggregateValue, typed.AliasValue)):
+    counted = expr.function is ast.AggregateFunction.COUNT
+    if isinstance(argument, typed.AliasValue) or (isinstance(argument, typed.AggregateValue) and not counted):
         refuse("T8", f"{name} cannot be applied to an aggregate or an alias", expr.argument.span)
-    if expr.function is ast.AggregateFunction.COUNT:
-        return typed.AggregateValue(expr.function, argument, INT)
+    if counted:
+        return typed.AggregateValue(expr.function, argument, NULLABLE_INT)
     kind = type_of(argument)
     numeric = kind is not None and not kind.is_list and kind.scalar in NUMERIC
     averaged = expr.function in _AVERAGED

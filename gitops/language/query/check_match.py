@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gitops.language.query import ast, typed
 from gitops.language.query.check_expr import (
     TargetProperty,
-    check_expr,
+    check_output,
     is_scalar,
     member,
     pattern,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _NODE, _EDGE = TypeKind.NODE, TypeKind.EDGE
 _OUT, _IN = typed.Direction.OUT, typed.Direction.IN
 _CONTAINS, _STARTS_WITH = ast.ComparisonOperator.CONTAINS, ast.ComparisonOperator.STARTS_WITH
+_OF_TEXT = (_CONTAINS, _STARTS_WITH)
 _BLOB, _VECTOR = Scalar.BLOB, Scalar.VECTOR
 
 
@@ -45,11 +46,12 @@ def _clause(scope: Scope, clause: ast.Clause) -> typed.TypedClause:
         return _condition(scope, clause)
     if isinstance(clause, ast.TextCall):
         return typed.TextFilter(text_match(scope, clause))
-    if not any(_mentions_bound(scope, inner) for inner in clause.clauses):
-        message = "a `not` block must reference at least one outer-bound variable"
-        refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
+    joined = any(_mentions_bound(scope, inner) for inner in clause.clauses)
     mark = scope.mark()
     inner = check_clauses(scope, clause.clauses)
+    if not joined:
+        message = "a `not` block must reference at least one outer-bound variable"
+        refuse("T9", message, clause.span, "name a variable that a clause above the block binds")
     return typed.Absent(inner, scope.undo(mark))
 
 
@@ -134,7 +136,7 @@ def _check_edge_variables(scope: Scope, clause: ast.Hop) -> None:
     if binding is None:
         return
     name = f"edge variable `${binding.text}`"
-    if clause.bounds is not None:
+    if clause.bounds is not None and (clause.bounds.low, clause.bounds.high) != (1, 1):
         refuse("T23", f"{name} cannot be used with hop bounds: it names the edge of one hop", clause.bounds.span)
     if binding.text == ast.ANONYMOUS:
         refuse("T23", "an edge variable needs a name", binding.span, "leave out `$_:`")
@@ -201,13 +203,14 @@ def _names_bound(scope: Scope, expr: ast.Expr | None) -> bool:
 
 
 def _condition(scope: Scope, clause: ast.Comparison) -> typed.Filter:
-    left, right = check_expr(scope, clause.left), check_expr(scope, clause.right)
+    left, right = check_output(scope, clause.left), check_output(scope, clause.right)
     left_type, right_type = type_of(left), type_of(right)
     aggregate = isinstance(left, typed.AggregateValue) or isinstance(right, typed.AggregateValue)
     if left_type is None or right_type is None or aggregate:
         refuse("T7", "comparisons require scalar operands", clause.span, "compare a property: `$v.p`")
-    if _BLOB in (left_type.scalar, right_type.scalar):
-        refuse("T7", "blob comparisons are not supported", clause.span)
+    if clause.operator in _OF_TEXT and isinstance(left, typed.ParameterValue):
+        message = f"{clause.operator.value} searches a property, but `${left.name}` on its left is a parameter"
+        refuse("T7", message, clause.left.span, "write the property on the left: `$v.p`")
     if clause.operator is _CONTAINS:
         _check_contains(left_type, right_type, clause.span)
     elif clause.operator is _STARTS_WITH:

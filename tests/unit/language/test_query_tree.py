@@ -160,12 +160,16 @@ def test_the_operation_descriptor() -> None:
         "writes": [],
     }
     assert checked("query q() { match { $p: P } return { count($p), avg($p.n) as m } }").operation()["result"] == [
-        {"name": "count", "kind": "bigint", "nullable": False},
+        {"name": "count", "kind": "bigint", "nullable": True},
         {"name": "m", "kind": "float", "nullable": True},
     ]
     assert checked('query q() { insert WorksAt { from: "a", to: "b" } }').operation() == {
         "result": [],
-        "reads": [{"kind": "node", "type_name": "C"}, {"kind": "node", "type_name": "P"}],
+        "reads": [
+            {"kind": "node", "type_name": "C"},
+            {"kind": "node", "type_name": "P"},
+            {"kind": "edge", "type_name": "WorksAt"},
+        ],
         "writes": [{"kind": "edge", "type_name": "WorksAt"}],
     }
 
