@@ -20,7 +20,7 @@ from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork, Workspace
+from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork, Governance, Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
@@ -28,7 +28,7 @@ from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.address import Kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind
+from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind, LedgerEntry
 from gitops.model.origin import Origin
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
@@ -284,10 +284,7 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
             retire.append(intent.operation_id)
     changed = settled.state != current.state or settled.trust_applied
     origins = _origins(run, settled.changes)
-    if governance is not None and (settled.rules_wait or governance.carried):
-        # Only entries keep origins, also of changes that are not in the state: of those that wait, and that none wait any more.
-        last = run.view.entry
-        changed |= last is None or last.source is None or origins != last.origins
+    changed |= governance is not None and _moves_on(governance, run.view.entry, settled, origins)
     # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
     swept = () if not run.swept.consumed else ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
@@ -323,3 +320,18 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
         current.problems.add_error(error)
         return False
     return changed
+
+
+def _moves_on(
+    governance: Governance, last: LedgerEntry | None, settled: Settlement, origins: tuple[Origin, ...]
+) -> bool:
+    """Whether an entry that leaves the state as it is records something: origins of what waits, or another source."""
+    if last is None or last.source is None:
+        return True
+    # Only entries keep origins, also of changes that are not in the state: of those that wait, and that none wait any more.
+    if (settled.rules_wait or governance.carried) and origins != last.origins:
+        return True
+    # What was changed and taken back must not count for the authors of a later change, and a sweep must not find a file that
+    # declares nothing again and again.
+    source, earlier = governance.source, last.source
+    return source.commit != earlier.commit and (source.tree != earlier.tree or governance.touched())

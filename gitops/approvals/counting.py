@@ -106,6 +106,10 @@ class CountedCommits:
         """Whether a commit counts for an address."""
         return self._touched(commit).counts(address)
 
+    def touches(self, commit: Commit) -> bool:
+        """Whether a commit may count for anything."""
+        return self._touched(commit) is not _NOTHING
+
     @cached_property
     def _known(self) -> dict[str, Touched | _MergeTouched]:
         return {}

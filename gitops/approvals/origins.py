@@ -128,6 +128,12 @@ class Origins:
             return authors([Origin(self._unapplied.heads[-1], How.UNKNOWN, "no commit is known that made this change")])
         return authors([*earlier, *found])
 
+    def touched(self) -> bool:
+        """Whether any of the commits changes the cluster, even if later ones take it back."""
+        reader, start = self._reader, self._unapplied.base
+        found = (c for head in self._unapplied.heads for c in reader.commits_between(start, head, most=MOST_COMMITS))
+        return any(map(self._counted.touches, found))
+
     def _judged_until(self, commits: Iterable[Commit]) -> list[Origin]:
         """The origins of commits, up to so many without one that more would say nothing new."""
         found: list[Origin] = []

@@ -32,7 +32,7 @@ from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
-from gitops.model.address import Address, Kind, cluster_address
+from gitops.model.address import Kind, cluster_address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Disposition
 from gitops.model.ledger import SourceRevision
@@ -264,6 +264,7 @@ class Project:
         files = trust_at(store, place.root)
         trust = trust_root(files)
         source_tree = tools.open_tree(store, folder, place.rule.path)
+        origins = self._origins((rule, place), [commit, target], position, files, known)
         return Workspace(
             tree=source_tree,
             config_dir=place.rule.path,
@@ -277,7 +278,7 @@ class Project:
             governance=Governance(
                 target=scope.target if scope else self.target(rule, place.commit, place.declaring),
                 source=SourceRevision(place.commit, folder),
-                authors_of=self._origins((rule, place), [commit, target], position, files, known),
+                authors_of=(lambda _: Authors()) if origins is None else origins.authors_of,
                 trust_files=files,
                 trust=trust,
                 changed_files=lambda other: changed_paths(store, other, folder),
@@ -285,6 +286,7 @@ class Project:
                 carried=position.origins,
                 forge=position.forge_kind or tools.forge_kind,
                 knows_origins=self._knows_origins,
+                touched=(lambda: False) if origins is None else origins.touched,
                 scope=scope,
                 declares=place.declares,
                 stores_at=lambda there: tools.stores(rule, there.storage, there.home),
@@ -338,11 +340,11 @@ class Project:
         position: LedgerPosition,
         files: Mapping[str, bytes],
         known: Callable[[], KnownOrigins] | None,
-    ) -> Callable[[Address], Authors]:
-        """The authors of each change of a plan; before the first entry nothing is gated."""
+    ) -> Origins | None:
+        """The origins of what is not applied; before the first entry nothing is gated."""
         (rule, place), store, trust, applied = where, self.tools.store, position.trust, position.applied
         if applied is None or trust is None:
-            return lambda _: Authors()
+            return None
         known = known or (
             lambda: KnownOrigins(recorded_pushes(store, self.head_of(PUSHES), trust), missing=NOT_RECORDED)
         )
@@ -351,7 +353,7 @@ class Project:
         declaring = self.head_of(self.default_ref) if place.elsewhere and rule.ref != self.default_ref else None
         reached = tuple(dict.fromkeys(head for head in (*heads, place.commit, declaring) if head is not None))
         unapplied = Unapplied(applied, reached, trust, self.tools.clock.now())
-        return Origins(store, unapplied, counted, known, position.origins).authors_of
+        return Origins(store, unapplied, counted, known, position.origins)
 
     def _knows_origins(self) -> bool:
         """Whether origins can be known here; a clone of a repository on a hosted forge leaves them to the bot."""

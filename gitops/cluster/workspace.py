@@ -51,6 +51,7 @@ class Governance:
     `authors_of` gives the authors of a change, `carried` are the origins of changes that wait since an earlier entry.
     `forge` is the kind of the forge in use, empty if it is not known; `knows_origins` says whether the origins of commits can
     be known here. `trust_files` are the files of keys and rules at the source commit (path to bytes) and `trust` what they say.
+    `touched` says whether a commit since the newest entry changes the cluster, even if another takes it back.
     `changed_files` lists the files of the cluster folder that differ from another tree of it. `admit` raises a GitopsError if
     the source commit must not be applied on top of the given view. `scope` is
     where the newest entry records the cluster, None before the first one, `declares` where the configuration declares it, None
@@ -70,6 +71,7 @@ class Governance:
     carried: tuple[Origin, ...] = ()
     forge: str = ""
     knows_origins: Callable[[], bool] = lambda: True
+    touched: Callable[[], bool] = lambda: False
 
     def authors_for(self, change: Change) -> Authors:
         """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""

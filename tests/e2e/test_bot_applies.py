@@ -72,6 +72,12 @@ def test_the_sweep_applies_what_no_event_told_of(stage: Stage) -> None:
     # A merge that changes nothing of the cluster is no reason to apply.
     stage.loop.store.update_refs([RefUpdate(MAIN, tip, stage.loop.commit("alice", {"README.md": b"x"}))])
     assert said(stage.handle(TimerEvent())).startswith("brain: nothing to do")
+    # A file of the folder that declares nothing is taken note of once.
+    tip = stage.loop.commit("alice", {"cluster/README.md": b"x"})
+    stage.loop.store.update_refs([RefUpdate(MAIN, stage.loop.tip(), tip)])
+    assert "ahead of the ledger" in said(stage.handle(TimerEvent()))
+    assert _source(stage.loop) == tip
+    assert said(stage.handle(TimerEvent())).startswith("brain: nothing to do")
 
 
 def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> None:

@@ -41,6 +41,18 @@ def test_the_printed_remedy_opens_the_gate(loop: Loop) -> None:
     assert not loop.graph("legacy").exists()
 
 
+def test_what_was_taken_back_before_any_run_does_not_count_after_the_next_one(loop: Loop) -> None:
+    """The commit without an origin and its revert arrive together, so that a run finds nothing to change."""
+    before = loop.store.read(loop.store.commit(loop.tip()).tree, "cluster/cluster.yaml")
+    gone = loop.commit("mallory", DELETE_LEGACY, key=None)
+    back = loop.commit("bob", {"cluster/cluster.yaml": before}, gone)
+    loop.move(MAIN, loop.commit("bob", {"cluster/README.md": b"Words.\n"}, back))
+    loop.move(MAIN, loop.commit("bob", DELETE_LEGACY))
+    approved(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    assert loop.gitops("carol", "audit").text.startswith("audit good")
+
+
 def test_the_remedy_opens_the_gate_of_rules(loop: Loop) -> None:
     rules = loop.store.read(loop.store.commit(loop.tip()).tree, "gitops.yaml") or b""
     newer = {"gitops.yaml": rules.replace(b"allowed_signers\n", b"allowed_signers\n  expires_after: 6d\n", 1)}
