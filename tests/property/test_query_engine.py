@@ -154,15 +154,10 @@ def twin(data: st.DataObject) -> Iterator[Twin]:
         yield Twin(Path(folder), shape, data.draw(random_graphs.records(shape)))
 
 
-def options(data: st.DataObject) -> Options:
-    """Mostly without the switch."""
-    return Options(now=NOW, self_loops=data.draw(st.integers(0, 3)) == 3)
-
-
 def every_read(data: st.DataObject, queries: int) -> None:
     with twin(data) as both:
         for _ in range(queries):
-            both.read(data.draw(random_queries.reads(both.shape)), options(data))
+            both.read(data.draw(random_queries.reads(both.shape)), Options(now=NOW))
 
 
 def every_life(data: st.DataObject, steps: int, queries: int) -> None:
@@ -177,7 +172,7 @@ def every_life(data: st.DataObject, steps: int, queries: int) -> None:
             else:
                 both.optimize()
             for _ in range(queries):
-                both.read(data.draw(random_queries.reads(both.shape)), options(data))
+                both.read(data.draw(random_queries.reads(both.shape)), Options(now=NOW))
         both.look_back()
         both.verify()
 

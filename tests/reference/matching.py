@@ -27,7 +27,6 @@ class Match:
     catalog: Catalog
     graph: Graph
     value: Value
-    self_loops: bool = False
     types: dict[str, tuple[TypeKind, str]] = field(default_factory=dict)
 
     def rows(self, clauses: Iterable[TypedClause], given: Row) -> list[Row]:
@@ -96,7 +95,7 @@ class Match:
         return [{**row, far: node} for node in reached]
 
     def _expand(self, hop: Traverse, source: str, *, backwards: bool) -> list[str]:
-        """§3.3: the distinct nodes first reached between the bounds, never the source, and K25 self-loops if switched on."""
+        """§3.3: the distinct nodes first reached between the bounds. An edge to itself gives its node one deeper."""
         edge = self.catalog.edges[hop.edge]
         same_type = edge.source == edge.target
         depths = 1 if not same_type else hop.high
@@ -113,14 +112,12 @@ class Match:
             depth_of.update(dict.fromkeys(reached, depth))
             frontier = reached
         emitted = [node for node, at in depth_of.items() if at >= hop.low]
-        if self.self_loops:
-            looped = {each.src for each in self.graph.edges[hop.edge].values() if each.src == each.dst}
-            emitted += [
-                node
-                for node, at in depth_of.items()
-                if node in looped and hop.low <= at + 1 <= hop.high and node not in emitted
-            ]
-        return emitted
+        looped = {each.src for each in self.graph.edges[hop.edge].values() if each.src == each.dst}
+        return emitted + [
+            node
+            for node, at in depth_of.items()
+            if node in looped and hop.low <= at + 1 <= hop.high and node not in emitted
+        ]
 
     def _neighbours(self, hop: Traverse, node: str, *, backwards: bool) -> list[str]:
         return [end for _, end in self._edges(hop, node, backwards=backwards)]

@@ -46,7 +46,6 @@ class Options:
     """What a run is given beside the query."""
 
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    self_loops: bool = False
     metric: str = "l2"
 
 
@@ -104,7 +103,7 @@ class _Read:
         self._read: TypedRead = query.body  # type: ignore[assignment]
         self._options = options
         self._params = parameters(query, params)
-        self._match = Match(catalog, graph, self._value, options.self_loops)
+        self._match = Match(catalog, graph, self._value)
 
     def answer(self) -> Answer:
         """Match, then group or rank or order, then limit."""

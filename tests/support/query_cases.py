@@ -5,7 +5,7 @@ A file names a graph and lists cases. A read has `match`, `return` and, if need 
 returned, the list of values where there are more, or the row as it is. A mutation has its statements under `do`, a load
 its records under `load` with a `mode`; they expect `affects` and what changed: `nodes` (type, id, whole row; null where
 the node is gone) and `edges` (type, `added` and `removed` as [from, to, properties]). Anything else stayed. `fails` is
-the reason of a refusal; then nothing changed. `add` has records that are put in before, `self_loops` is the switch.
+the reason of a refusal; then nothing changed. `add` has records that are put in before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.reference.cells import to_json
 DATA = Path(__file__).parents[1] / "data" / "queries"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OPTIONS = Options(now=NOW)
-_READ = ("match", "return", "params", "with", "order", "limit", "query", "rows", "self_loops")
+_READ = ("match", "return", "params", "with", "order", "limit", "query", "rows")
 _WRITE = ("do", "load", "mode", "affects", "nodes", "edges")
 _KEYS = frozenset(("name", "graph", "add", "fails", "checks", *_READ, *_WRITE))
 
@@ -58,7 +58,7 @@ class Case:
     @property
     def options(self) -> Options:
         """What the run is given."""
-        return Options(now=NOW, self_loops=self.members.get("self_loops", False))
+        return Options(now=NOW)
 
     @property
     def params(self) -> Any:

@@ -105,9 +105,7 @@ class Run:
 
     def under(self, strategy: Strategy) -> QueryResult:
         """The result under a strategy."""
-        options = QueryOptions(
-            now=self.options.now, self_loops=self.options.self_loops, strategy=strategy, embedder=HashEmbedder()
-        )
+        options = QueryOptions(now=self.options.now, strategy=strategy, embedder=HashEmbedder())
         return run_query(self.snapshot, self.query, self.params, options, self.cache)
 
 

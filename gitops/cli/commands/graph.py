@@ -118,7 +118,6 @@ GRAPH = Command(
             flag("--explain", "print the operators with estimated and actual rows"),
             Argument("--timeout", "SECONDS", "stop after this time", type=seconds),
             Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
-            flag("--self-loops", "let hops follow an edge from a node to itself"),
             flag("--approximate", "allow a vector index, which may miss near rows"),
             Argument("--strategy", ("auto", "index", "csr", "scan"), "how hops find neighbours", default="auto"),
         ),

@@ -46,7 +46,6 @@ def query(options: argparse.Namespace) -> int:
         timeout_s=options.timeout,
         memory_bytes=options.memory * _MIB,
         strategy=graph.Strategy(options.strategy),
-        self_loops=options.self_loops,
         explain=options.explain,
         embedder=open_embedder(options.embeddings, os.environ),
         cache_dir=cache_folder(os.environ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -63,12 +62,6 @@ class HalfAdjacency:
         """For every edge of the nodes: the index into `positions`, and the place of the edge in the arrays."""
         starts = self.offsets[positions]
         return spread(starts, self.offsets[positions + 1] - starts)
-
-    @cached_property
-    def loops(self) -> np.ndarray:
-        """How many edges of each position lead back to it, for ends of one type."""
-        owners = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-        return np.bincount(owners[self.nodes == owners], minlength=len(self.offsets) - 1)
 
 
 @dataclass(frozen=True, slots=True)

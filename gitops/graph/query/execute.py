@@ -142,8 +142,7 @@ class Executor:
             if operator.low > 1:
                 return rows.head(0)
             return self._bind_edges(operator, rows, neighbours.steps(sources), which)
-        self_loops = self.tables.self_loops
-        parts = reach_nodes(neighbours, sources, operator, self.budget, self_loops=self_loops)
+        parts = reach_nodes(neighbours, sources, operator, self.budget)
         if operator.exists:
             return self._keep_reached(parts, rows.columns[operator.far], rows, which)
         origins, nodes = self._filter_reached(operator, parts)
@@ -263,7 +262,7 @@ class Executor:
         if not isinstance(hop, HopOp) or hop.exists or hop.binding or hop.conditions or hop.low > 1:
             return None
         nodes = outer.columns[hop.near]
-        found = self.tables.neighbours(hop, len(nodes)).has_any(nodes, loops=self.tables.self_loops)
+        found = self.tables.neighbours(hop, len(nodes)).has_any(nodes)
         if found is not None:
             self.trace.count(hop, int(np.count_nonzero(found)))
         return found

@@ -1,7 +1,7 @@
 """Hops: for every source the distinct nodes that breadth-first search first reaches within the bounds.
 
-A source is visited from the start, so a cycle never gives it back. With `self_loops`, an edge from a node to itself gives
-that node at the depth after its own, if that is within the bounds and it was not given already; such a step leads nowhere else.
+A source is visited from the start, so a cycle of several edges never gives it back. An edge from a node to itself gives that
+node at the depth after its own, if that is within the bounds and it was not given already; such a step leads nowhere else.
 
 The edges at a set of nodes are found by one of three strategies, which give the same steps in different orders.
 """
@@ -61,8 +61,8 @@ class Neighbours(ABC):
             np.concatenate([out.edges, into.edges[other]]),
         )
 
-    def has_any(self, nodes: np.ndarray, *, loops: bool) -> np.ndarray | None:  # noqa: ARG002
-        """Which nodes have a neighbour, or, with `loops`, an edge at all; None when that is not cheaper than `steps`."""
+    def has_any(self, nodes: np.ndarray) -> np.ndarray | None:  # noqa: ARG002
+        """Which nodes have a neighbour; None when that is not cheaper than `steps`."""
         return None
 
     @abstractmethod
@@ -72,12 +72,11 @@ class Neighbours(ABC):
 
 @dataclass(slots=True)
 class StoredNeighbours(Neighbours):
-    """From an adjacency; `one_type` says that both ends of the edge are of one type, so that it may lead back to its node."""
+    """From an adjacency."""
 
     adjacency: Adjacency
-    one_type: bool
 
-    def has_any(self, nodes: np.ndarray, *, loops: bool) -> np.ndarray | None:
+    def has_any(self, nodes: np.ndarray) -> np.ndarray | None:
         """See `Neighbours`."""
         found = np.zeros(len(nodes), bool)
         for out in (True, False):
@@ -85,10 +84,7 @@ class StoredNeighbours(Neighbours):
                 half = self.adjacency.out if out else self.adjacency.into
                 near = self.adjacency.sources if out else self.adjacency.targets
                 positions = near.positions(nodes)
-                degrees = half.offsets[positions + 1] - half.offsets[positions]
-                if self.one_type and not loops:
-                    degrees = degrees - half.loops[positions]
-                found |= degrees > 0
+                found |= half.offsets[positions + 1] > half.offsets[positions]
         return found
 
     def _half(self, nodes: np.ndarray, *, out: bool) -> EdgeSteps:
@@ -138,7 +134,7 @@ class ProbedNeighbours(Neighbours):
 
 
 def reach_nodes(
-    neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget, *, self_loops: bool
+    neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What distinct sources reach: the index of a source and the row id of a node, sorted by both, each pair once.
 
@@ -150,19 +146,16 @@ def reach_nodes(
         part = sources[start : start + size]
         if hop.steps == 1:
             steps = neighbours.steps(part)
-            pairs = _pairs(steps.origins, steps.nodes)
-            if hop.one_type and not self_loops:
-                pairs = pairs[steps.nodes != part[steps.origins]]
-            pairs = np.unique(pairs)
+            pairs = np.unique(_pairs(steps.origins, steps.nodes))
         else:
-            pairs = _search(neighbours, part, hop, budget, self_loops=self_loops)
+            pairs = _search(neighbours, part, hop, budget)
         origins, nodes = _read(pairs)
         yield origins + start, nodes
         start += len(part)
         size = min(_MOST, max(1, _PAIRS * len(part) // max(1, len(pairs))), size * 8)
 
 
-def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget, *, self_loops: bool) -> np.ndarray:
+def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Budget) -> np.ndarray:
     """All sources at once, level by level. A pair of origin and node is one number, so a set of pairs is a sorted array."""
     frontier = _pairs(np.arange(len(sources)), sources)
     visited, given = frontier, frontier[:0]
@@ -170,7 +163,7 @@ def _search(neighbours: Neighbours, sources: np.ndarray, hop: HopOp, budget: Bud
         origins, nodes = _read(frontier)
         steps = _onward(neighbours, origins, nodes)
         reached = _pairs(steps.origins, steps.nodes)
-        if self_loops and depth >= hop.low:
+        if depth >= hop.low:
             given = np.union1d(given, reached[steps.nodes == steps.edges])
         frontier = np.unique(reached)
         frontier = frontier[~_among(frontier, visited)]

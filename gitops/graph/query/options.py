@@ -36,16 +36,14 @@ class QueryOptions:
     """`now` is what `now()` gives, to the millisecond. A limit that is None does not limit.
 
     `timeout_s` is checked between operators and between batches. `memory_bytes` bounds what the query itself holds: rows
-    in flight, columns read, and an adjacency that it builds. `self_loops` lets a hop return to its start over an edge from
-    a node to itself. `approximate` allows `nearest` to use an index, which may miss rows that are near.
-    `cache_dir` is where adjacencies are kept between processes; None keeps none.
+    in flight, columns read, and an adjacency that it builds. `approximate` allows `nearest` to use an index, which may miss
+    rows that are near. `cache_dir` is where adjacencies are kept between processes; None keeps none.
     """
 
     now: datetime
     timeout_s: float | None = None
     memory_bytes: int | None = None
     strategy: Strategy = Strategy.AUTO
-    self_loops: bool = False
     explain: bool = False
     embedder: Embedder | None = None
     cache_dir: Path | None = None

@@ -8,7 +8,8 @@ Rules of this module (§ numbers are those of the language's read semantics):
 3. Hops follow in writing order, each as soon as one of its ends is bound; with both bound it is an existence test.
 4. Further components are joined by a product.
 5. Where another variable of a component has far fewer nodes than the root, the walk starts there, and its rows are put in the
-   order that rule 2 gives. A hop holds between the same pairs of nodes from either end: depths are equal both ways.
+   order that rule 2 gives. A hop that may be one edge long holds between the same pairs of nodes from either end: depths are
+   equal both ways. One of at least two edges does not: the edge of a node to itself counts at its far end only.
 6. A condition is tested as soon as its variables are bound: on scanning, on arriving, or on the rows; a negation too. Rows
    that fail once would fail later as well, so this changes nothing but the cost.
 """
@@ -161,17 +162,13 @@ def plan_block(
     clauses: Iterable[TypedClause],
     constants: Constants,
     rows_of: Callable[[str], int],
-    *,
-    reversible: bool,
     outer: Mapping[str, str] | None = None,
 ) -> Block:
     """The operators of a block; `outer` maps the variables that are given to their tables.
 
-    `rows_of` gives the rows of a table by its key, 0 for an absent table. `reversible` says that a hop of several steps may be
-    walked from its other end, which self-loops forbid: a node's own edge counts at the far end only. Raises GitopsError
-    `query_literal_invalid`.
+    `rows_of` gives the rows of a table by its key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
     """
-    return _Planner(tuple(clauses), constants, rows_of, outer or {}, reversible=reversible).block()
+    return _Planner(tuple(clauses), constants, rows_of, outer or {}).block()
 
 
 class _Planner:
@@ -183,12 +180,9 @@ class _Planner:
         constants: Constants,
         rows_of: Callable[[str], int],
         outer: Mapping[str, str],
-        *,
-        reversible: bool,
     ) -> None:
         self._constants = constants
         self._rows_of = rows_of
-        self._reversible = reversible
         self._outer = outer
         self._tables = dict(outer)
         self._scans = [each for each in clauses if isinstance(each, Scan)]
@@ -238,7 +232,7 @@ class _Planner:
             seen |= fresh
             walk.append((hop, fresh.pop() if fresh else None))
         start = root
-        if self._reversible or not any(hop.clause.high > 1 for hop, _ in walk):
+        if all(hop.clause.low == 1 for hop, _ in walk):
             guesses = {}
             for name in (root, *(far for _, far in walk if far is not None)):
                 own = [each for each in self._conditions if each.variables == {name}]
@@ -294,7 +288,7 @@ class _Planner:
         for absent in [each for each in self._nots if _free_variables(each) <= bound.keys()]:
             self._nots.remove(absent)
             outer = {name: self._tables[name] for name in sorted(_free_variables(absent))}
-            inner = plan_block(absent.clauses, self._constants, self._rows_of, reversible=self._reversible, outer=outer)
+            inner = plan_block(absent.clauses, self._constants, self._rows_of, outer)
             operators.append(NotOp(tuple(outer), inner))
 
     def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:

@@ -124,7 +124,7 @@ def _run(
     reader = ColumnReader(tables.table, search.matches, budget)
     projection = Projection(read, constants, reader, search)
     types = {item.column: item_type(item.value) for item in read.items}
-    block = plan_block(read.clauses, constants, tables.rows, reversible=not options.self_loops)
+    block = plan_block(read.clauses, constants, tables.rows)
     planned = _check_snapshot(read, block, tables, search)
     wanted = _scan_request(read, block, tables)
     if read.limit == 0 and not read.aggregated:

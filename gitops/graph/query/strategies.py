@@ -51,7 +51,6 @@ class QueryTables:
         self._options = options
         self._budget = budget
         self._trace = trace
-        self.self_loops = options.self_loops
         self.opened: dict[str, ReadTable] = {}
         """The tables that were read, by key."""
 
@@ -107,7 +106,7 @@ class QueryTables:
         self._trace.note(hop, "strategy", strategy.value)
         if strategy is Strategy.CSR:
             adjacency = self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
-            return StoredNeighbours(hop.direction, self._budget, adjacency, hop.one_type)
+            return StoredNeighbours(hop.direction, self._budget, adjacency)
         return ProbedNeighbours(hop.direction, self._budget, edges, ends, whole=strategy is Strategy.SCAN)
 
     def _cheapest(
