@@ -49,7 +49,8 @@ class Touched:
         """Whether both may differ at one address."""
         if self.everything or other.everything:
             return bool(self) and bool(other)
-        both = (self.rules and other.rules) or (self.scope and other.scope)
+        # Where a cluster is, is declared by both.
+        both = (self.rules or self.scope) and (other.rules or other.scope)
         return both or not self.addresses.isdisjoint(other.addresses)
 
 

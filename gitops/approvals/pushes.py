@@ -4,7 +4,8 @@ The hook of a bare repository appends to the one chain `refs/gitops/pushes/log`.
 repository, the record of the push that brought it: `<2 hex>/<38 hex>-<16 hex of the record>.json`. A commit that was pushed, lost
 and pushed again has several. Rules:
 
-1. A record counts only if a key of the ledger signed the newest commit of the chain. A certificate counts without that.
+1. A record counts only if a key of the ledger signed the commit of the chain that wrote it. A hook that cannot read that key
+   writes records as well, and later ones do not vouch for them. A certificate counts without that.
 2. A certificate counts if its signature is good, it states all moves of the record, and the commit is in one of them. Its key
    must have been trusted at the time of the nonce.
 3. Else the key of the ssh login counts, if it was trusted at the time of the record.
@@ -103,8 +104,8 @@ class RecordedPushes:
         self._reader = reader
         self._tree = reader.commit(head).tree
         self._trust = trust
-        key = reader.signature(head)
-        self._signed = key.good and not trust.ledger_signers.isdisjoint(trust.names(key.key))
+        self._unread: str | None = head
+        self._signed: dict[str, bool] = {}
         self._folders: dict[str, dict[str, list[str]]] = {}
 
     def pushed(self, commit: str) -> tuple[Pushed, ...]:
@@ -121,6 +122,19 @@ class RecordedPushes:
             self._folders[folder] = names
         return self._folders[folder].get(commit[2:], [])
 
+    def _signed_record(self, path: str) -> bool:
+        """Rule 1, for the newest commit of the chain that changed this file; no more of the chain is read than that takes."""
+        reader = self._reader
+        while path not in self._signed and self._unread is not None:
+            found = reader.commit(self._unread)
+            self._unread = found.parents[0] if found.parents else None
+            before = None if self._unread is None else reader.commit(self._unread).tree
+            key = reader.signature(found.id)
+            signed = key.good and not self._trust.ledger_signers.isdisjoint(self._trust.names(key.key))
+            for changed in reader.changed_paths(before, found.tree):
+                self._signed.setdefault(changed, signed)
+        return self._signed.get(path, False)
+
     def _judged(self, commit: str, path: str) -> Pushed:
         try:
             found = read_push(self._reader.read(self._tree, path) or b"")
@@ -129,8 +143,8 @@ class RecordedPushes:
         certified = self._certified(commit, found)
         if certified is not None:
             return certified
-        if not self._signed:
-            return Pushed(How.PUSH, "", None, problem="the records of pushes are not signed by a key of the ledger")
+        if not self._signed_record(path):
+            return Pushed(How.PUSH, "", None, problem="the record of its push is not signed by a key of the ledger")
         at = parse_timestamp(found.at)
         if found.key is not None and at is not None:
             names = self._trust.names(found.key)

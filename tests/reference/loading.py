@@ -48,8 +48,11 @@ def load(schema: Schema, graph: Graph, lines: Iterable[str], mode: Mode) -> Grap
     check_unique(catalog, result)
     check_ends(catalog, result)
     for name, rows in incoming.edges.items():
-        all_counts = degrees(result, name)
-        check_cardinality(catalog, name, {edge.src: all_counts[edge.src] for edge in rows.values()})
+        all_counts, held = degrees(result, name), graph.edges[name]
+        sources = {edge.src for edge in rows.values()}
+        if mode is Mode.MERGE:
+            sources |= {held[key].src for key in rows.keys() & held.keys()}
+        check_cardinality(catalog, name, {source: all_counts[source] for source in sources})
     return result
 
 
