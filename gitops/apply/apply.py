@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from gitops.apply.adopt import adopt_former
 from gitops.apply.entries import announced_debts, check_debts, make_entry, origins_of, settle_debts
 from gitops.apply.recover import recover
-from gitops.apply.recovery_rules import Sweep
 from gitops.apply.runner import run_graph
 from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
@@ -34,6 +33,7 @@ from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.model.trust import DataGrowth
 from gitops.plan.plan import plan_session
+from gitops.plan.recovery_rules import Sweep
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gitops.apply.recover import probe_graph
 from gitops.cluster.observations import RECOVERIES, VANISHED, verify_catalog
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
@@ -19,6 +18,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.graph.port import Existence
 from gitops.model.address import Address, Kind, graph_address
 from gitops.model.outcome import StateObservations, VerbOutcome
+from gitops.plan.probe import probe_graph
 
 
 class DriftKind(StrEnum):

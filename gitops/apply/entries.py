@@ -36,6 +36,7 @@ from gitops.model.ledger import (
 from gitops.model.origin import How, Origin
 from gitops.model.plan import Plan
 from gitops.model.scope import ClusterScope
+from gitops.plan.landing import debts_stop
 
 
 def make_entry(
@@ -160,10 +161,8 @@ def settle_debts(current: Session) -> bool:
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
     """Rule 2: report every open debt, as an error where it stops the run."""
-    used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.spent}
-    applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
-    stops = bool(approvals.earlier.open) and applies and not used & approvals.emergencies
-    report_debts(approvals.earlier.open, current.problems, Severity.ERROR if stops else Severity.WARNING)
+    severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
+    report_debts(approvals.earlier.open, current.problems, severity)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:

@@ -21,6 +21,7 @@ from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.plan.landing import check_migration
 
 
 class _InjectedCrashError(Exception):
@@ -76,18 +77,7 @@ class ClusterProvider:
         resource = work.resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
             before = work.engine.read(uri)
-            preview = work.engine.preview(uri, resource.content or b"")
-            if not preview.supported:
-                reasons = [str(s.get("reason", "")) for s in preview.steps if s.get("kind") == "unsupported_change"]
-                raise GitopsError(
-                    Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported"
-                )
-            planned = () if change.migration is None else change.migration.steps
-            if any(step not in planned for step in preview.steps):
-                detail = (
-                    "the live schema is not the recorded one, so it would take steps that were not planned; refresh"
-                )
-                raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
+            check_migration(work.engine, uri, change, resource.content or b"")
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):

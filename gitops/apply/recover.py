@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gitops.apply.recovery_rules import GraphProbe, Sweep, sweep
 from gitops.cluster.observations import RECOVERIES
 from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
@@ -21,6 +20,8 @@ from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.port import LedgerView
 from gitops.model.address import graph_address
 from gitops.model.ledger import Intent, IntentKind, LedgerState
+from gitops.plan.probe import GraphProbe, probe_graph
+from gitops.plan.recovery_rules import Sweep, sweep
 
 _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
 """Of a graph that does not open: no run can change it."""
@@ -51,18 +52,6 @@ def recover(stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str)
             unfinished.add(intent.operation_id)
     retire = tuple(i for i in swept.retire if i not in unfinished)
     return replace(swept, retire=retire, fence=fence)
-
-
-def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
-    """What is observed of a live graph, and why it did not open if it did not."""
-    uri = stores.graph_uri(graph)
-    existence = stores.engine.exists(uri)
-    if existence is not Existence.PRESENT:
-        return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is unknown whether {uri} exists"
-    try:
-        return GraphProbe(existence, stores.engine.read(uri)), None
-    except GitopsError as error:
-        return GraphProbe(existence, deleted=error.code == Code.GRAPH_DELETED), error.detail
 
 
 def _next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:

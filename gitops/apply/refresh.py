@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from gitops.apply.adopt import found_former
 from gitops.apply.entries import announced_debts, make_entry
-from gitops.apply.recover import probe_graph, recover
-from gitops.apply.recovery_rules import GraphProbe
+from gitops.apply.recover import recover
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import report_debts
 from gitops.cluster.observations import VANISHED, verify_catalog
@@ -29,6 +28,7 @@ from gitops.model.ledger import AppliedResource, EntryKind, FormerLedger, Ledger
 from gitops.model.outcome import RefreshOutcome
 from gitops.plan.draft import StateDraft, graph_observation, recorded_data
 from gitops.plan.planner import diff
+from gitops.plan.probe import GraphProbe, probe_graph
 
 
 def refresh(workspace: Workspace) -> RefreshOutcome:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.apply.entries import check_debts, make_entry, origins_of, settle_debts
-from gitops.apply.recover import probe_graph
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
@@ -28,6 +27,7 @@ from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.scope import ClusterScope, ScopeChange
 from gitops.plan.draft import StateDraft
 from gitops.plan.plan import plan_session
+from gitops.plan.probe import probe_graph
 
 
 def apply_scope(workspace: Workspace) -> ApplyOutcome:

@@ -15,22 +15,9 @@ from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusReco
 from gitops.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
 from gitops.model.resource import DesiredState
 from gitops.plan.draft import StateDraft
+from gitops.plan.landing import BLOCKED_MESSAGES, PENDING, left_out
 from gitops.plan.planner import diff
 
-_BLOCKED_MESSAGES = {
-    Reason.APPROVAL_REQUIRED: "waits for an approval",
-    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
-    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
-    Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
-    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
-    Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
-}
-# What is not a resource of the state: while a change of it waits, what the newest entry records stays in force.
-_PENDING = {
-    Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
-    Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
-}
 # Per change that moves a graph: the reason to record if it is not done, and the code if it was not even tried.
 _MOVING = {
     (Kind.GRAPH, Action.CREATE): (Reason.GRAPH_CREATE_FAILED, Code.GRAPH_CREATE_SKIPPED),
@@ -78,15 +65,8 @@ def settle(
                 diagnostics.add(skipped, change.address, f"not tried because of {blocker}")
     changes = _demote(plan.changes, failures, by_node, desired)
     for change in changes:
-        address, blocked = change.address, change.disposition is Disposition.BLOCKED
-        if change.disposition is Disposition.DEFERRED:
-            diagnostics.add(Code.APPLY_UNSUPPORTED_CHANGE, address, f"{change.action} of {address} is not carried out")
-        elif blocked and address.kind in _PENDING:
-            code, detail = _PENDING[address.kind]
-            diagnostics.add(code, address, detail)
-        elif blocked and change.reason is not None:
-            why = f"{change.reason}: {_BLOCKED_MESSAGES[change.reason]}"
-            diagnostics.add(Code.APPLY_DEPENDENCY_BLOCKED, address, why)
+        if (left := left_out(change)) is not None:
+            diagnostics.add_error(left)
     publishable = not any(
         by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN)
         for c in plan.changes
@@ -98,7 +78,7 @@ def settle(
     if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
     trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
-    waits = any(c.disposition is not Disposition.APPLIED for c in changes if c.address.kind in _PENDING)
+    waits = any(c.disposition is not Disposition.APPLIED for c in changes if c.address.kind in PENDING)
     return Settlement(
         state=next_state,
         changes=changes,
@@ -160,7 +140,7 @@ def _next_state(
         if change.disposition is Disposition.APPLIED:
             if address in granted:
                 consumed += granted[address].spent
-            if address.kind in _PENDING:
+            if address.kind in PENDING:
                 continue
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
@@ -176,9 +156,9 @@ def _next_state(
             # Recovery keeps its own status; they are not in the state document, which others read, too.
             change.disposition is Disposition.BLOCKED
             and change.reason not in (None, Reason.RECOVERY_PENDING)
-            and address.kind not in _PENDING
+            and address.kind not in PENDING
         ):
-            message = _BLOCKED_MESSAGES[change.reason]
+            message = BLOCKED_MESSAGES[change.reason]
             draft.mark(address, StatusRecord(Status.BLOCKED, (change.reason.value,), message))
     changed = {change.address for change in changes}
     for address, record in state.statuses.items():

@@ -134,10 +134,11 @@ def _plan_cluster(
         yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
         return False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
+    failed = not outcome.lands and not (missing and outcome.ok)
     last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
     if last is not None and last.report_digest == plan_record(subject, outcome).report_digest:
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
-        return missing, not outcome.ok
+        return missing, failed
     lines = report_plan(
         context,
         subject,
@@ -150,7 +151,7 @@ def _plan_cluster(
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
     )
     yield from _prefixed(begin, lines)
-    return missing, not outcome.ok
+    return missing, failed
 
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:

@@ -260,7 +260,12 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
     text = f"{len(plan.changes)} change(s)"
     missing = [r.resource for r in plan.approvals_required if not r.satisfied]
     if missing:
-        return CheckState.FAILURE, f"{text}; needs approval: {', '.join(missing)}", RunResult.WAITS
+        text += f"; needs approval: {', '.join(missing)}"
+    if outcome.blockers:
+        reasons = ", ".join(f"{each.path} ({each.code})" for each in outcome.blockers)
+        return CheckState.FAILURE, f"{text}; would not land: {reasons}", RunResult.PROBLEMS
+    if missing:
+        return CheckState.FAILURE, text, RunResult.WAITS
     if verdict_missing:
         return CheckState.FAILURE, f"{text}; needs the forge's own approval", RunResult.WAITS
     return CheckState.SUCCESS, text, RunResult.DONE

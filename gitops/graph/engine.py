@@ -72,6 +72,10 @@ class LanceEngine:
         steps = tuple(step.to_json() for step in migration.steps)
         return MigrationPreview(migration.supported, steps, empties(accepted, migration))
 
+    def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
+        """Raise what `prepare_migration` would raise before it writes anything."""
+        _admit_migration(uri, accept_schema(schema_source), incarnation=incarnation)
+
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> PreparedVersion:
@@ -125,18 +129,9 @@ class LanceEngine:
         """
         desired = accept_schema(schema_source)
         with find_root(uri).lease():
-            snapshot = open_snapshot(uri)
-            check_fence(snapshot, fence)
-            if incarnation is not None and snapshot.identity.graph_id != incarnation:
-                detail = f"{uri} holds graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
-                raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
-            with _unreadable(uri):
-                require_no_branches(snapshot)
-                accepted = snapshot.schema()
-            migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
-            if not migration.supported:
-                first = migration.unsupported[0]
-                raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
+            snapshot, migration = _admit_migration(
+                uri, desired, incarnation=incarnation, fence=fence, allow_data_loss=allow_data_loss
+            )
             staged = self.stage_migration(snapshot, desired, migration.steps, actor, fence=fence)
         self._faults.reach("engine.migrate.staged")
         return staged
@@ -190,6 +185,30 @@ class LanceEngine:
             root = find_root(uri)
             with around(self._faults, "engine.delete", "remove"):
                 root.remove()
+
+
+def _admit_migration(
+    uri: str,
+    desired: Schema,
+    *,
+    incarnation: str | None = None,
+    fence: int | None = None,
+    allow_data_loss: bool = False,
+) -> tuple[Snapshot, Migration]:
+    """The graph as it is and the steps to another schema. Raises as `prepare_migration` where they cannot be carried out."""
+    snapshot = open_snapshot(uri)
+    check_fence(snapshot, fence)
+    if incarnation is not None and snapshot.identity.graph_id != incarnation:
+        detail = f"{uri} holds graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
+        raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
+    with _unreadable(uri):
+        require_no_branches(snapshot)
+        accepted = snapshot.schema()
+    migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
+    if not migration.supported:
+        first = migration.unsupported[0]
+        raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
+    return snapshot, migration
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:

@@ -116,6 +116,10 @@ class GraphReader(Protocol):
         """What `prepare_migration` would do. Raises like `read`."""
         ...
 
+    def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
+        """Nothing, if `prepare_migration` would do its work now; else raises what that raises before it writes anything."""
+        ...
+
 
 class GraphEngine(GraphReader, Protocol):
     """The write half."""

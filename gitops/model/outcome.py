@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
@@ -13,6 +14,9 @@ from gitops.model.change import Change
 from gitops.model.ledger import Debt, LedgerState, LockObservation
 from gitops.model.plan import NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
+
+# What is reported of changes that wait, be it for an approval of their own or for one of what they need.
+_WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, Code.CLUSTER_CHANGE_PENDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class ValidateOutcome(VerbOutcome):
 class PlanOutcome(VerbOutcome):
     """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply.
 
+    `obstacles` keep an apply of exactly this plan from landing all of it now, as far as that can be known without side effects.
     `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
     `texts` are those that it changes, if they were asked for.
     """
@@ -71,8 +76,20 @@ class PlanOutcome(VerbOutcome):
     dependencies: Collection[Dependency] = ()
     plan: Plan | None = None
     debts: tuple[Debt, ...] = ()
+    obstacles: tuple[Diagnostic, ...] = ()
     selected: tuple[str, ...] | None = None
     texts: tuple[TextChange, ...] = ()
+
+    @property
+    def lands(self) -> bool:
+        """Whether an apply of exactly this plan would land all of it now: what a status, a comment and an exit code say."""
+        return self.ok and self.plan is not None and not self.obstacles
+
+    @property
+    def blockers(self) -> tuple[Diagnostic, ...]:
+        """The obstacles that stay once every missing approval is given; what waits together with a gated change is left out."""
+        missing = self.plan is not None and any(not need.satisfied for need in self.plan.approvals_required)
+        return tuple(each for each in self.obstacles if not (missing and each.code in _WAITING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

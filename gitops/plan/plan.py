@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from gitops.approvals.decisions import open_debts
 from gitops.approvals.rule_changes import rule_changes
 from gitops.cluster.gate import AcceptedApprovals, accept_approvals, report_debts
-from gitops.cluster.observations import warn_of_intents
+from gitops.cluster.observations import RECOVERIES, STATE_FILE, warn_of_intents
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, MigrationPreview
 from gitops.model.address import Address, Kind, trust_address
@@ -32,6 +33,7 @@ from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
+from gitops.plan.landing import debts_stop, foresee_recovery, graph_refusals, left_out
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.texts import changed_texts
 
@@ -56,6 +58,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
     plan: Plan | None = None
     changed: tuple[TextChange, ...] = ()
     debts: tuple[Debt, ...] = ()
+    obstacles: tuple[Diagnostic, ...] = ()
     if current.ready:
         then = "apply settles it first and may then block more than this shows"
         warn_of_intents(current.opened.ledger, problems, f"an interrupted operation is not settled; {then}")
@@ -63,6 +66,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
         changed = changed_texts(current, plan) if texts else ()
+        obstacles = _obstacles(current, plan, accepted)
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
             debts = open_debts(current.state)
@@ -76,8 +80,54 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         plan=None if problems.has_errors else plan,
         debts=debts,
         texts=changed,
+        obstacles=obstacles,
         diagnostics=tuple(problems),
     )
+
+
+def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tuple[Diagnostic, ...]:
+    """What keeps an apply of the plan from landing all of it now. What nothing else reports becomes a warning of the session."""
+    found, refused = Diagnostics(), Diagnostics()
+    governance, view = current.workspace.governance, current.view
+    if governance is None and not view.found:
+        found.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger; run gitops import once to start one")
+    if problem := _not_admitted(current):
+        refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING)
+    intents = current.opened.ledger.intents().intents
+    if intents:
+        swept = foresee_recovery(current, intents)
+        if swept is None:
+            found.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, "an interrupted operation may not be settled")
+        else:
+            found.extend(d for d in swept.diagnostics if d.severity is Severity.ERROR)
+            # What is planned after it may be something else than what is planned now.
+            plan, accepted = plan_session(replace(current, problems=Diagnostics()), swept.state, swept.pending)
+    for change in plan.changes:
+        if (waits := left_out(change)) is not None:
+            found.add_error(waits)
+        elif intents and change.address.kind is Kind.CLUSTER:
+            found.add(
+                Code.CLUSTER_RECOVERY_PENDING, change.address, "the cluster stays where it is until it is settled"
+            )
+    if debts_stop(plan, accepted):
+        report_debts(accepted.earlier.open, found)
+    for refusal in graph_refusals(current, plan):
+        refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING)
+    current.problems.extend(refused)
+    return (*found, *refused)
+
+
+def _not_admitted(current: Session) -> GitopsError | None:
+    """Why no commit at all is applied to this ledger: its cluster was taken out, or its first rules are in force nowhere else."""
+    governance, view = current.workspace.governance, current.view
+    closed = view.entry is not None and view.entry.scope is not None and view.entry.scope.closed
+    problem = current.opened.data_problem if governance is None else None
+    if problem is None and governance is not None and (closed or view.entry is None):
+        try:
+            governance.admit(view)
+        except GitopsError as error:
+            problem = error
+    return problem
 
 
 def plan_session(
@@ -107,7 +157,7 @@ def plan_session(
         scope = ScopeChange(governance.recorded(current.view), governance.declares(desired.storage))
     only = None if governance is None else pending_adoption(current.view)
     changes = diff(desired, state, trust, scope) if only is None else (only,)
-    migrations = _preview_migrations(current, changes)
+    migrations = _preview_migrations(current, changes, report=not live)
     inputs = PlanInputs(
         desired=desired,
         state=state,
@@ -152,8 +202,8 @@ def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, 
         graph, stores = change.address.graph_address, current.opened
         if graph is None or not rules_of(change.address).is_about_data(change):
             continue
-        seen = None
-        if live or stores.data_at_hand:
+        seen, live = None, live or stores.data_at_hand
+        if live:
             with suppress(GitopsError):
                 reading = stores.engine.read(stores.graph_uri(graph.name))
                 seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
@@ -174,12 +224,12 @@ def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:
 
 
 def _preview_migrations(
-    current: Session, changes: Sequence[Change]
+    current: Session, changes: Sequence[Change], *, report: bool
 ) -> dict[Address, tuple[MigrationPreview, Schema | None]]:
     """The preview of each schema update by address, and the schema that it starts from, where that was read for it.
 
     It is planned from the recorded schema, where git has its text, else from the live graph. A missing one is a warning of the
-    session.
+    session, if it is to `report` them.
     """
     found: dict[Address, tuple[MigrationPreview, Schema | None]] = {}
     for change in changes:
@@ -201,7 +251,8 @@ def _preview_migrations(
             steps = tuple(step.to_json() for step in migration.steps)
             found[schema] = MigrationPreview(migration.supported, steps, empties(accepted, migration)), accepted
         except GitopsError as error:
-            current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
+            if report:
+                current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
     return found
 
 

@@ -145,9 +145,8 @@ def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:
     missing = sum(not a.satisfied for a in gates)
     if gates:
         parts.append(f"{count(missing, 'approval')} missing" if missing else f"{count(len(gates), 'approval')} given")
-    unsupported = sum(c.migration is not None and not c.migration.supported for c in plan.changes)
-    if unsupported:
-        parts.append(f"{count(unsupported, 'migration')} not supported")
+    if outcome.blockers:
+        parts.append(f"would not land: {count(len(outcome.blockers), 'obstacle')}")
     return ", ".join(parts)
 
 

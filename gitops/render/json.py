@@ -149,8 +149,15 @@ def _plan(outcome: PlanOutcome) -> Form:
             }
             for r in required
         ],
+        **({} if plan is None else _landing(outcome)),
         **_debts(outcome.debts),
     }
+
+
+def _landing(outcome: PlanOutcome) -> Form:
+    """Whether an apply of the plan would land all of it now, and what is in the way."""
+    found = [{"resource": each.path, "code": each.code, "message": each.message} for each in outcome.obstacles]
+    return {"lands": outcome.lands, "obstacles": found}
 
 
 def _approve(outcome: ApproveOutcome) -> Form:

@@ -106,11 +106,22 @@ def _plan(outcome: PlanOutcome) -> list[str]:
         return ["cluster plan failed"]
     lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
+    lines += obstacle_lines(outcome)
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
     if missing and outcome.selected is not None:
         lines.append("  to approve, as a person who is not an author:")
         lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
     return lines
+
+
+def obstacle_lines(outcome: PlanOutcome) -> list[str]:
+    """What keeps an apply of a plan from landing all of it, one line for each; none for a plan that lands."""
+    if not outcome.obstacles:
+        return []
+    return [
+        "  an apply would not land all of this:",
+        *(f"    {each.path}: {each.message} ({each.code})" for each in outcome.obstacles),
+    ]
 
 
 def subject_lines(subject: ApprovalSubject) -> list[str]:

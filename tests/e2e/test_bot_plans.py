@@ -68,6 +68,20 @@ def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
     assert "nothing to plan" in said(stage.handle(_event(stage, action=RequestAction.MERGED)))
 
 
+def test_a_plan_is_green_only_if_its_merge_would_land(stage: Stage) -> None:
+    """A property cannot get another type: the plan is red, says why, and the merge does what the plan said."""
+    changed = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: I32?\n}\n"}
+    head = stage.propose("alice", "retype", changed)
+    assert verdict(stage.handle(_event(stage))) is RunResult.PROBLEMS
+    assert (
+        stage.loop.status(head, "plan")
+        == "failure: 2 change(s); would not land: schema.notes (graph_migration_unsupported)"
+    )
+    assert "graph_migration_unsupported" in stage.loop.comment(1)
+    assert stage.loop.request(1).labels == ("gitops/failed",)
+    assert verdict(stage.pushed(stage.loop.tip(), stage.land(1))) is RunResult.PROBLEMS
+
+
 def test_a_head_that_moves_meanwhile_gets_no_word_of_the_old_plan(stage: Stage) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     other = stage.loop.commit("alice", {"cluster/README.md": b"More.\n"}, head)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gitops.apply import adopt, recovery_rules, refresh
+from gitops.apply import adopt, refresh
 from gitops.approvals import counting, data, pushes
 from gitops.approvals import verify as approvals
 from gitops.bot import comment_commands, guard
@@ -44,7 +44,7 @@ from gitops.model.kinds import SchemaKind
 from gitops.model.ledger import LockObservation
 from gitops.model.plan import PlanInputs
 from gitops.model.trust import TrustRoot
-from gitops.plan import planner
+from gitops.plan import planner, recovery_rules
 from gitops.plan.draft import StateDraft
 from gitops.render import markdown
 from gitops.wiring.project import LocalProject

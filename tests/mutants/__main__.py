@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/unit/plan", "tests/property/test_scheduler_laws.py", "tests/property/test_schedule_line_laws.py"),
     ),
     "apply": (
-        ("gitops/apply/settle.py", "gitops/apply/recovery_rules.py"),
+        ("gitops/apply/settle.py", "gitops/plan/recovery_rules.py"),
         (
             "tests/unit/plan",
             "tests/unit/apply",

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from gitops.graph import show
+from gitops.graph.history.branches import create_branch
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from tests.support.clock import FixedClock
@@ -105,3 +106,14 @@ def test_parallel_apply_gives_what_serial_apply_gives(tmp_path):
         cluster.converge()
         found[workers] = cluster.state.resources, statuses(cluster.state), cluster.files("__cluster/resources")
     assert found[1] == found[4]
+
+
+def test_a_plan_tells_of_a_trial_branch_that_blocks_a_migration(cluster):
+    """Not only the apply does: merging such a change would leave it undone."""
+    create_branch(cluster.uri("knowledge"), "trial", WriteContext(FixedClock(START), SequentialIds(950_000)))
+    cluster.write("knowledge.pg", WIDER)
+    planned = cluster.plan()
+    assert [(each.path, each.code) for each in planned.obstacles] == [("schema.knowledge", "graph_has_branches")]
+    outcome = cluster.apply()
+    assert not outcome.converged
+    assert people(cluster) == {"ada": 1815, "grace": 1906}

@@ -117,10 +117,14 @@ class HeldCluster:
     def apply(self, count: int, ending: Ending = Ending.WELL, cut: int = 0) -> ApplyOutcome | None:
         """One apply with `count` workers; the outcome if nothing disturbed it."""
         self.bench.workers = count
+        planned = None if self.bench.locked else self.bench.plan()
         ran = self.run(partial(self.bench.apply, "sam"), ending, cut)
         if ran is None:
             return None
         before, outcome, now = ran
+        if planned is not None:
+            landed = outcome.ok and outcome.converged
+            assert planned.lands is landed, f"{planned.obstacles}, and the apply: {outcome.diagnostics}"
         if before.state is None:
             assert "state_missing" in codes(outcome)
             assert now == before

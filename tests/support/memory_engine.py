@@ -88,6 +88,16 @@ class MemoryEngine:
         steps = tuple(step.to_json() for step in migration.steps)
         return MigrationPreview(migration.supported, steps, empties(accepted, migration))
 
+    def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
+        """Refuse what the real planner does not support, and another graph."""
+        graph = self._opened(uri)
+        if incarnation not in (None, graph.incarnation):
+            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        migration = plan_migration(accept_schema(graph.source or b""), accept_schema(schema_source))
+        if not migration.supported:
+            first = migration.unsupported[0]
+            raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
+
     def prepare_create(
         self, uri: str, schema_source: bytes, *, actor: str | None, fence: int | None = None
     ) -> PreparedVersion:
@@ -117,14 +127,9 @@ class MemoryEngine:
     ) -> PreparedVersion:
         """Refuse what the real planner does not support, another graph, and an operation that is too late."""
         self.calls["prepare_migration"] += 1
-        desired, graph = accept_schema(schema_source), self._opened(uri)
-        if incarnation not in (None, graph.incarnation):
-            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        self.check_migration(uri, schema_source, incarnation=incarnation)
+        graph = self._opened(uri)
         self._check_fence(uri, graph, fence)
-        migration = plan_migration(accept_schema(graph.source or b""), desired)
-        if not migration.supported:
-            first = migration.unsupported[0]
-            raise GitopsError("graph_migration_unsupported", f"{first.entity}: {first.text}", path=uri)
         base = graph.version
 
         def publish() -> int:

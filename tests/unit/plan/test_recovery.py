@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gitops.apply.recovery_rules import GraphProbe, sweep
 from gitops.core.canonical import digest
 from gitops.graph.port import Existence, GraphReading
 from gitops.model.ledger import Intent, IntentKind, LedgerState
+from gitops.plan.probe import GraphProbe
+from gitops.plan.recovery_rules import sweep
 from tests.support.planning import state
 
 AT = "2026-06-11T08:00:00Z"

@@ -308,6 +308,9 @@ VERBS: dict[str, VerbOutcome] = {
         resource_digests={Address("schema.knowledge"): digest("7"), Address("graph.knowledge"): digest("2")},
         dependencies=EDGES,
         plan=PLAN,
+        obstacles=problems(
+            ("graph_migration_unsupported", "schema.social", "changing cardinality of `Knows` is not supported", None)
+        ),
         diagnostics=PENDING,
     ),
     "plan_touched": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=TOUCHED),

@@ -293,7 +293,7 @@ def _plan_with(need):
     seen = VERBS["plan_ok"]
     assert isinstance(seen, PlanOutcome)
     changed = replace(plan, changes=seen.plan.changes[1:2])
-    return replace(seen, plan=changed, diagnostics=())
+    return replace(seen, plan=changed, obstacles=(), diagnostics=())
 
 
 def test_a_gate_is_open_only_if_plan_and_evidence_agree():

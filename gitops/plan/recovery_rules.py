@@ -29,32 +29,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.graph.port import Existence, GraphReading
+from gitops.graph.port import Existence
 from gitops.model.address import graph_address, schema_address
 from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
 from gitops.plan.draft import StateDraft
-
-
-@dataclass(frozen=True, slots=True)
-class GraphProbe:
-    """What is observed of a root: whether it exists, and its content if it opens.
-
-    `deleted` says that a delete has passed the point of no return, `deleted_by` by which approvals this graph was deleted before.
-    """
-
-    existence: Existence
-    reading: GraphReading | None = None
-    deleted: bool = False
-    deleted_by: frozenset[str] = frozenset()
-
-    @property
-    def live(self) -> str | None:
-        """Digest of the live schema text, None when the graph does not open."""
-        return None if self.reading is None else digest(self.reading.schema_source)
+from gitops.plan.probe import GraphProbe
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,148 @@
+"""Whether an apply of a plan would land all of it now: the rules and checks of `apply`, without anything that they write.
+
+What is only known while it happens is left out: a faster writer, a storage that fails, a source that moves during the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.cluster.gate import AcceptedApprovals
+from gitops.cluster.session import Session
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph.port import Existence, GraphReader, MigrationPreview
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.model.ledger import Intent
+from gitops.model.plan import Plan
+from gitops.plan.probe import GraphProbe, probe_graph
+from gitops.plan.recovery_rules import Sweep, sweep
+
+BLOCKED_MESSAGES = {
+    Reason.APPROVAL_REQUIRED: "waits for an approval",
+    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
+    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
+    Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
+    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
+    Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
+    Reason.UNSUPPORTED_KIND: "apply does not carry out this change",
+}
+"""Why a change is blocked, in words."""
+
+PENDING = {
+    Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
+    Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
+}
+"""What is not a resource of the state: while a change of it waits, what the newest entry records stays in force."""
+
+
+def left_out(change: Change) -> GitopsError | None:
+    """What an apply reports of a change that the plan leaves out; None for one that it carries out."""
+    address, blocked = change.address, change.disposition is Disposition.BLOCKED
+    if change.disposition is Disposition.DEFERRED:
+        detail = f"{change.action} of {address} is not carried out"
+        return GitopsError(Code.APPLY_UNSUPPORTED_CHANGE, detail, path=address)
+    if blocked and address.kind in PENDING:
+        code, detail = PENDING[address.kind]
+        return GitopsError(code, detail, path=address)
+    if blocked and change.reason is not None:
+        why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
+        return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address)
+    return None
+
+
+def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
+    """Whether open debts of earlier emergencies keep an apply of the plan from applying anything: only an emergency goes on."""
+    used = {a.approval_id for r in plan.approvals_required if r.satisfied for a in r.spent}
+    applies = any(change.disposition is Disposition.APPLIED for change in plan.changes)
+    return bool(approvals.earlier.open) and applies and not used & approvals.emergencies
+
+
+def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> None:
+    """Raise what keeps the migration of a live graph from being carried out as planned. Raises GitopsError."""
+    preview = engine.preview(uri, schema_source)
+    _require_supported(preview)
+    planned = () if change.migration is None else change.migration.steps
+    if any(step not in planned for step in preview.steps):
+        detail = "the live schema is not the recorded one, so it would take steps that were not planned; refresh"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
+    engine.check_migration(uri, schema_source, incarnation=None if change.seen is None else change.seen.incarnation)
+
+
+def _require_supported(preview: MigrationPreview) -> None:
+    if not preview.supported:
+        reasons = [str(step.get("reason", "")) for step in preview.steps if step.get("kind") == "unsupported_change"]
+        raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported")
+
+
+def foresee_recovery(current: Session, intents: tuple[Intent, ...]) -> Sweep | None:
+    """What recovery would make of interrupted operations; None where their graphs cannot be read from here."""
+    stores = current.opened
+    if not stores.data_at_hand:
+        return None
+
+    def probe(graph: str) -> GraphProbe:
+        found, _ = probe_graph(stores, graph)
+        if found.reading is None:
+            return found
+        # Recovery looks after it gave the graph a new version for each of its intents.
+        number = found.reading.manifest_version + sum(intent.graph_id == graph for intent in intents)
+        reading = replace(found.reading, manifest_version=number)
+        try:
+            used = stores.engine.deleted_by(stores.graph_uri(graph), reading.incarnation)
+        except GitopsError:
+            return GraphProbe(Existence.UNKNOWN)
+        return replace(found, reading=reading, deleted_by=used)
+
+    return sweep(current.state, intents, probe, at=current.workspace.stamp())
+
+
+def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
+    """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned."""
+    changes = {change.address: change for change in plan.changes}
+    at_hand, found = current.opened.data_at_hand, []
+    for node in sorted(plan.graph.nodes, key=lambda n: n.position):
+        change = changes.get(Address(node.id))
+        try:
+            match change:
+                case Change(address=Address(kind=Kind.SCHEMA), action=Action.UPDATE):
+                    _check_update(current, change)
+                case Change(address=Address(kind=Kind.GRAPH), action=Action.CREATE) if at_hand:
+                    _check_create(current, change)
+                case Change(address=Address(kind=Kind.GRAPH), action=Action.DELETE) if at_hand:
+                    _check_delete(current, change, plan)
+                case _:
+                    pass
+        except GitopsError as error:
+            found.append(GitopsError(error.code, error.detail, path=node.id))
+    return tuple(found)
+
+
+def _check_update(current: Session, change: Change) -> None:
+    stores = current.opened
+    if not stores.data_at_hand:
+        if change.migration is not None:
+            _require_supported(change.migration)
+        return
+    source = current.desired.resources[change.address].content or b""
+    check_migration(stores.engine, stores.graph_uri(change.address.name), change, source)
+
+
+def _check_create(current: Session, change: Change) -> None:
+    if current.workspace.governance is not None and not current.view.found:
+        return  # The first apply of a branch ledger imports what is there before it creates anything.
+    uri = current.opened.graph_uri(change.address.name)
+    existence = current.opened.engine.exists(uri)
+    if existence is Existence.PRESENT:
+        raise GitopsError(Code.GRAPH_EXISTS, f"{uri} holds a graph that the ledger does not record")
+    if existence is Existence.UNKNOWN:
+        raise GitopsError(Code.GRAPH_UNREADABLE, f"it is unknown whether {uri} exists")
+
+
+def _check_delete(current: Session, change: Change, plan: Plan) -> None:
+    stores = current.opened
+    granted = {a.approval_id for r in plan.approvals_required if r.resource == change.address for a in r.spent}
+    uri, seen = stores.graph_uri(change.address.name), change.seen
+    if seen is not None and granted & stores.engine.deleted_by(uri, seen.incarnation):
+        raise GitopsError(Code.GRAPH_RESTORED, "its approval deleted it before, and it was restored since")

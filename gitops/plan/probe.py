@@ -1,0 +1,41 @@
+"""Looking at the graphs of a cluster without changing them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gitops.cluster.workspace import Stores
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph.port import Existence, GraphReading
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProbe:
+    """What is observed of a root: whether it exists, and its content if it opens.
+
+    `deleted` says that a delete has passed the point of no return, `deleted_by` by which approvals this graph was deleted before.
+    """
+
+    existence: Existence
+    reading: GraphReading | None = None
+    deleted: bool = False
+    deleted_by: frozenset[str] = frozenset()
+
+    @property
+    def live(self) -> str | None:
+        """Digest of the live schema text, None when the graph does not open."""
+        return None if self.reading is None else digest(self.reading.schema_source)
+
+
+def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
+    """What is observed of a live graph, and why it did not open if it did not."""
+    uri = stores.graph_uri(graph)
+    existence = stores.engine.exists(uri)
+    if existence is not Existence.PRESENT:
+        return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is unknown whether {uri} exists"
+    try:
+        return GraphProbe(existence, stores.engine.read(uri)), None
+    except GitopsError as error:
+        return GraphProbe(existence, deleted=error.code == Code.GRAPH_DELETED), error.detail
