@@ -111,7 +111,10 @@ def _expand(
                     )
             elif field not in added:
                 added[field] = declared
-            elif _semantics(added[field]) != _semantics(declared):
+            elif _agree(added[field], declared):
+                # Of two, only one may have the hint of a rename.
+                added[field] = declared if _hints(declared) else added[field]
+            else:
                 message = (
                     f"interfaces of node `{node.name.text}` give property `{field}` "
                     f"incompatible property semantics; `{name}` is the second to declare it"
@@ -121,16 +124,25 @@ def _expand(
     return node._replace(properties=(*node.properties, *added.values()))
 
 
+def _agree(first: ast.PropertyDeclaration, second: ast.PropertyDeclaration) -> bool:
+    """Whether two interfaces declare one property alike; a hint of a rename may be missing in one of them."""
+    hints, others = _hints(first), _hints(second)
+    alike = _semantics(first) == _semantics(second)
+    return alike and (not hints or not others or hints == others)
+
+
 def _semantics(declared: ast.PropertyDeclaration) -> tuple[object, ...]:
-    notes = sorted(
-        (
-            each.name,
-            "" if each.value is None else each.value.text,
-            sorted((name.text, value.text) for name, value in each.keywords),
-        )
-        for each in declared.annotations
-    )
-    return declared.type, notes
+    notes = [_form(each) for each in declared.annotations if each.name != "rename_from"]
+    return declared.type, sorted(notes)
+
+
+def _hints(declared: ast.PropertyDeclaration) -> list[object]:
+    return [_form(each) for each in declared.annotations if each.name == "rename_from"]
+
+
+def _form(note: ast.SchemaAnnotation) -> tuple[str, str, list[tuple[str, str]]]:
+    value = "" if note.value is None else note.value.text
+    return note.name, value, sorted((name.text, argument.text) for name, argument in note.keywords)
 
 
 class _TypeChecker:

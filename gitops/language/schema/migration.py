@@ -7,7 +7,12 @@ Order of the steps, in name order of the desired side:
 Property steps: per property rename, type, metadata, or an addition; then drops.
 
 An item is matched by its exact name, else by its rename hint. So no target of a rename is an accepted name, and
-renames never depend on each other's order. A hint is an error when it names nothing, or an item already claimed.
+renames never depend on each other's order. A hint is an error when it names nothing, or an item already claimed; and a hint of a
+property in a new type is one when it names a property of a type that goes: no step moves values from type to type.
+
+A constraint of one property has two forms: short, behind the property, or in the body; what an interface gives counts as of
+the body. A constraint that stays keeps its form: the reference compiler keeps the two apart, and so the annotations of stored
+schemas. Only an index may become short, and is then added.
 
 The author writes the hints for the forward migration. The accepted text has no hints for the reverse one, and planning
 towards it would drop and add what a rename could keep. So a reverse migration is planned towards the accepted form with
@@ -24,6 +29,7 @@ from gitops.language.schema import steps
 from gitops.language.schema.ir import (
     SHORTHANDS,
     IrAnnotation,
+    IrConstraint,
     IrEdge,
     IrInterface,
     IrNode,
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gitops.language.schema.compile import Schema
-    from gitops.language.schema.ir import IrConstraint
 
 _DOCUMENTING = frozenset({"description", "instruction"})
 _HINT = "rename_from"
@@ -54,7 +59,7 @@ def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> s
     edge to a node type that is dropped was refused before (S-39).
     """
     before, after = _canonical(accepted), _canonical(desired)
-    planner = _MigrationPlanner()
+    planner = _MigrationPlanner(before, after)
     planner.plan_interfaces(before, after)
     elsewhere = {each.name: "an edge type" for each in before.edges}
     nodes = planner.plan_types(TypeKind.NODE, before.nodes, after.nodes, elsewhere, {})
@@ -105,7 +110,7 @@ def _pair(
     renames = {name: name for name in matches}
     bad_hints: dict[str, str] = {}
     for each in desired:
-        hint = next((note.value for note in each.annotations if note.name == _HINT), None)
+        hint = _hint(each)
         if hint is None or each.name in matches:
             continue
         if hint in renames:
@@ -123,8 +128,10 @@ def _pair(
 class _MigrationPlanner:
     """Appends the steps in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, accepted: SchemaIR, desired: SchemaIR) -> None:
         self.planned: list[steps.MigrationStep] = []
+        self._before = {each.name: each for each in accepted.interfaces}
+        self._after = {each.name: each for each in desired.interfaces}
 
     def plan_interfaces(self, accepted: SchemaIR, desired: SchemaIR) -> None:
         before = {each.name: each for each in accepted.interfaces}
@@ -150,6 +157,7 @@ class _MigrationPlanner:
         `nodes` is that result for the node types, when edge types are planned.
         """
         matches, renames, bad_hints = _pair(accepted, desired, elsewhere)
+        gone = {field.name: each.name for each in accepted if each.name not in renames for field in each.properties}
         for new in desired:
             name = new.name
             entity = f"{kind}:{name}"
@@ -158,6 +166,7 @@ class _MigrationPlanner:
                 continue
             if name not in matches:
                 self.planned.append(steps.AddType(kind, name))
+                self._refuse_imports(entity, new, gone)
                 continue
             old = matches[name]
             if old.name != name:
@@ -174,7 +183,7 @@ class _MigrationPlanner:
                 self.planned.append(steps.UpdateTypeMetadata(kind, name, notes))
             self._refuse_other_annotations(entity, old.annotations, new.annotations, {})
             fields = self._plan_properties(kind, name, old.properties, new.properties)
-            self._plan_constraints(kind, name, old.constraints, new.constraints, fields)
+            self._plan_constraints(kind, old, new, fields)
         self.planned.extend(steps.DropType(kind, each.name) for each in accepted if each.name not in renames)
         return renames
 
@@ -226,31 +235,72 @@ class _MigrationPlanner:
             names = ", ".join(sorted({f"`@{each.name}`" for each in changed}))
             self._refuse(entity, f"changing annotations of `{entity}` is not supported: {names}")
 
+    def _refuse_imports(self, entity: str, new: IrNode | IrEdge, gone: Mapping[str, str]) -> None:
+        """Refuse hints of a new type that name a property of a type that goes; `gone` is its owner by property."""
+        for field in new.properties:
+            hint = _hint(field)
+            if hint is not None and hint in gone:
+                reason = (
+                    f"`@rename_from` of property `{new.name}.{field.name}` cannot import a property's identity: "
+                    f"`{gone[hint]}.{hint}` goes with its type; rename the type too, with `@rename_from` behind "
+                    f"`{new.name}`, or remove the hint"
+                )
+                self._refuse(f"{entity}.{field.name}", reason)
+
     def _plan_constraints(
-        self,
-        kind: TypeKind,
-        owner: str,
-        old: Iterable[IrConstraint],
-        new: Sequence[IrConstraint],
-        renames: Mapping[str, str],
+        self, kind: TypeKind, old: IrNode | IrEdge, new: IrNode | IrEdge, renames: Mapping[str, str]
     ) -> None:
-        renamed = [tuple(sorted(renames.get(name, name) for name in each.columns)) for each in old]
-        before = {each._replace(columns=columns).text for each, columns in zip(old, renamed, strict=True)}
-        gone = before - {each.text for each in new}
+        owner = new.name
+        before = {_renamed(each, renames).text for each in old.constraints}
+        gone = before - {each.text for each in new.constraints}
         if gone:
             listed = ", ".join(f"`{text}`" for text in sorted(gone))
             self._refuse(f"{kind}:{owner}", f"removing constraints of `{owner}` is not supported: {listed}")
-        for each in new:
-            if each.text in before:
-                continue
-            if each.kind is ConstraintKind.INDEX:
+        was_short = {_renamed(each, renames).text for each in _short_forms(old, self._before)}
+        short = {each.text for each in _short_forms(new, self._after)}
+        for each in new.constraints:
+            becomes_short = each.text in short and each.text not in was_short
+            if each.text in before and not becomes_short:
+                if each.text in was_short - short:
+                    self._refuse_form(kind, owner, each, "the short form, and not in the body or an interface")
+            elif each.kind is ConstraintKind.INDEX:
                 self.planned.append(steps.AddIndex(kind, owner, each.columns))
+            elif each.text in before:
+                self._refuse_form(kind, owner, each, "the body or an interface, and not in the short form")
             else:
                 reason = f"adding constraint `{each.text}` to existing type `{owner}` is not supported"
                 self._refuse(f"{kind}:{owner}", reason)
 
+    def _refuse_form(self, kind: TypeKind, owner: str, rule: IrConstraint, keep: str) -> None:
+        reason = f"changing the form of constraint `{rule.text}` of `{owner}` is not supported: write it in {keep}"
+        self._refuse(f"{kind}:{owner}", reason)
+
     def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:
         self.planned.append(steps.UnsupportedChange(entity, reason, code))
+
+
+def _hint(item: _Item) -> str | None:
+    """What the item was called before, as its author says."""
+    return next((note.value for note in item.annotations if note.name == _HINT), None)
+
+
+def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
+    return rule._replace(columns=tuple(sorted(renames.get(name, name) for name in rule.columns)))
+
+
+def _short_forms(declared: IrNode | IrEdge, interfaces: Mapping[str, IrInterface]) -> Iterable[IrConstraint]:
+    """The constraints that stand in short form behind a property of the type itself."""
+    implemented = declared.implements if isinstance(declared, IrNode) else ()
+    given = {
+        (field.name, note.name)
+        for name in implemented
+        for field in interfaces[name].properties
+        for note in field.annotations
+    }
+    for field in declared.properties:
+        for note in field.annotations:
+            if note.name in SHORTHANDS and (field.name, note.name) not in given:
+                yield IrConstraint(SHORTHANDS[note.name], (field.name,))
 
 
 def _metadata(annotations: Iterable[IrAnnotation]) -> tuple[steps.MetadataAnnotation, ...]:
