@@ -1,4 +1,4 @@
-"""Any history of commits, signatures, approvals, revocations, loads, crashes and restored backups, against the model of trust.
+"""Any history of commits, pushes, approvals, revocations, renames, loads, crashes and restored backups, against a model.
 
 Each run is compared with `tests.reference.trust` in both directions: it carries out an irreversible change only if the model
 permits it, and every one that the model permits.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,49 +20,70 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from gitops.apply.refresh import refresh
 from gitops.approving.approve import sign_approval
 from gitops.approving.decide import revoke
+from gitops.cluster.workspace import Workspace
 from gitops.git.port import ZERO, NewCommit, RefUpdate
+from gitops.ledger.chain import approvals_prefix
 from gitops.model.address import Address
-from tests.reference.trust import Commit, Given, Trust
+from gitops.model.origin import Authors
+from tests.reference.trust import Commit, Given, Push, Trust
 from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.effort import FULL
 from tests.support.governed import means, office
+from tests.support.recorded import push
 
-GRAPH, RULES = "graph.legacy", "trust.brain"
+GRAPH, RULES, NAME = "graph.legacy", "trust", "cluster"
+FILES = {GRAPH: (GRAPH,), RULES: (RULES, NAME), NAME: (RULES, NAME, GRAPH)}
+"""What is written where the commits of a change are looked for: rules and name in `gitops.yaml`, the graph in `cluster.yaml`."""
+SIDE, OLD = "refs/heads/side", "refs/heads/gitops/approvals"
+ACCOUNTS = {"dora": "dora", "dee": "dora", "ada": "ada", "ben": "ben"}
+"""Whose the names are that the server checks: two are dora's, and none is mallory's."""
 URI = "memory/legacy"
 QUERY = "query titles() {{\n    match {{\n        $n: Note\n    }}\n    return {{ $n.title }}\n}}\n// {}\n"
 LISTED = ("dora", "ada", "ben")
 CRASHES = ("cluster_apply.before_graph_delete", "cluster_apply.after_graph_delete", "cluster_apply.before_state_write")
 AFTER_CRASH = ("run again", "restore", "declare")
 
+UNKNOWN = Push()
 people = st.sampled_from((*LISTED, "mallory"))
+pushes = st.one_of(
+    st.just(UNKNOWN),
+    st.builds(Push, certifies=people),
+    st.builds(Push, login=people),
+    st.builds(Push, account=st.sampled_from(("dora", "dee", "ada", "ben", "mallory"))),
+    st.builds(Push, account=st.sampled_from(("dora", "ben")), recorder=st.sampled_from((None, "mallory"))),
+)
 # Most people sign with their own key; some not at all, or with the key of another person.
 signers = st.sampled_from(("own", "own", "own", "none", "dora"))
-edits = st.sampled_from(("drop", "drop", "keep", "query", "rules"))
+edits = st.sampled_from(("drop", "drop", "keep", "query", "rules", "name"))
 
 
 class TrustMachine(RuleBasedStateMachine):
-    """A cluster with two graphs, of which one may go, and rules that may change; approvers ada and ben, of whom one is enough."""
+    """A cluster with two graphs, of which one may go, and rules and a name that may change; approvers are ada and ben."""
 
     def __init__(self, folder: Path, needed: int) -> None:
         """In a folder of its own."""
         super().__init__()
-        self.config = f"{CONFIG}  required: {needed}\n"
+        named = ", ".join(
+            f'"local:{name}": {"ben@example.org" if who == "ben" else who}' for name, who in ACCOUNTS.items()
+        )
+        self.config = f"{CONFIG}  required: {needed}\n  accounts: {{{named}}}\n"
         self.life = Life(folder, config=self.config)
         self.life.begin()
         tip = self.life.project.head_of(MAIN) or ""
-        content = {GRAPH: True, RULES: 0}
-        self.model = Trust(frozenset({"ada", "ben"}), needed, dict(content))
+        content = {GRAPH: True, RULES: 0, NAME: 0}
+        approvers, trusted = frozenset({"ada", "ben"}), frozenset(LISTED)
+        self.model = Trust(approvers, needed, trusted, ACCOUNTS, FILES, NAME, dict(content))
         self.ids = [tip]
         self.model.commits.append(Commit((), frozenset({"dora"}), "dora", dict(content)))
         self.queries = {0: 0}
-        self.model.settled = {GRAPH: 0, RULES: 0}
-        self.main = self.side = 0
+        self.model.settled = dict.fromkeys(content, 0)
+        self.main = self.side = self.left = 0
         self.commits_of: dict[str, str] = {}
 
     # -- what people do --------------------------------------------------------------------------------------------
 
-    @rule(who=people, signer=signers, edit=edits, aside=st.booleans())
-    def write(self, who: str, signer: str, edit: str, aside: bool) -> None:
+    @rule(who=people, signer=signers, edit=edits, aside=st.booleans(), by=pushes)
+    def write(self, who: str, signer: str, edit: str, aside: bool, by: Push = UNKNOWN) -> None:
         """A commit on main or on the side branch."""
         parent = self.side if aside else self.main
         declares, query = dict(self.model.commits[parent].declares), self.queries[parent]
@@ -69,44 +91,56 @@ class TrustMachine(RuleBasedStateMachine):
             declares[GRAPH] = edit == "keep"
         elif edit == "rules":
             declares[RULES] = 1 - int(str(declares[RULES]))
+        elif edit == "name":
+            declares[NAME] = self._other_name(declares[NAME])
         else:
             query += 1
-        self._add((parent,), who, signer, declares, query, aside=aside)
+        self._add((parent,), who, signer, declares, query, aside=aside, by=by)
 
     @rule()
     @precondition(lambda self: self.main != self.side)
     def fork(self) -> None:
-        """The side branch starts again from main."""
-        self.side = self.main
+        """The side branch starts again from main; what only it had is lost."""
+        self.left = self.side
+        self._push(SIDE, self.main, UNKNOWN)
 
-    @rule(who=people, signer=signers, evil=st.booleans(), aside=st.booleans())
+    @rule(by=pushes)
+    def push_again(self, by: Push) -> None:
+        """Somebody pushes what was lost, or what is there already."""
+        self._push(SIDE, self.left, by)
+
+    @rule(who=people, signer=signers, evil=st.booleans(), aside=st.booleans(), by=pushes)
     @precondition(lambda self: self.main != self.side)
-    def join(self, who: str, signer: str, evil: bool, aside: bool) -> None:
+    def join(self, who: str, signer: str, evil: bool, aside: bool, by: Push) -> None:
         """Merge one branch into the other; `evil` decides anew about the graph."""
         ours, theirs = (self.side, self.main) if aside else (self.main, self.side)
         merged = self.life.repository.merge(self.ids[ours], self.ids[theirs])
         if merged.tree is None or ours in self.model.reachable(theirs) or theirs in self.model.reachable(ours):
             return
-        declares, query = self._read(merged.tree)
-        if evil:
-            declares[GRAPH] = not declares[GRAPH]
-        self._add((ours, theirs), who, signer, declares, query, aside=aside, merges=not evil)
+        merging, query = self._read(merged.tree)
+        declares = {**merging, GRAPH: not merging[GRAPH]} if evil else merging
+        if not aside and declares[NAME] not in (self._name(), self._name() + 1):
+            # To leave a name for one that was left would take the cluster out.
+            return
+        self._add((ours, theirs), who, signer, declares, query, aside=aside, by=by, merged=merging)
 
-    @rule(who=people, address=st.sampled_from((GRAPH, GRAPH, RULES)))
-    def approve(self, who: str, address: str) -> None:
-        """An approval is given where it would count, and only there."""
-        outcome = sign_approval(self.life.workspace(), Address(address), means(self.life, who))
+    @rule(who=people, address=st.sampled_from((GRAPH, GRAPH, RULES, NAME)), careless=st.booleans())
+    def approve(self, who: str, address: str, careless: bool = True) -> None:
+        """An approval is given where it would count, and only there; a careless program does not look for authors."""
+        workspace = self._careless() if careless else self.life.workspace()
+        outcome = sign_approval(workspace, self._address(address), means(self.life, who))
         given = Given(
             person=who,
             address=address,
             desired=self.model.commits[self.main].declares[address],
+            place=self.model.recorded[NAME],
             folder=self._folder(),
             rules=self.model.recorded[RULES],
             graph=self._graph() if address == GRAPH else None,
             moves=self.model.moves.get(address, 0),
         )
-        authors = self.model.authors(address, self.main)
-        gated = address in self.model.changes(self.main) and (address == RULES or not self._declared(GRAPH))
+        authors = frozenset[str]() if careless else self.model.authors(address, self.main)
+        gated = address in self.model.changes(self.main) and (address != GRAPH or not self._declared(GRAPH))
         may = who in self.model.approvers - (authors or frozenset())
         # With an unknown author only the bot refuses it: what the server recorded of pushes is not in every clone.
         assert authors is None or (outcome.commit is not None) == (gated and may), outcome.diagnostics
@@ -116,19 +150,22 @@ class TrustMachine(RuleBasedStateMachine):
     @rule(
         who=st.sampled_from(LISTED),
         signer=st.sampled_from(("own", "own", "own", "none")),
-        edit=st.sampled_from(("drop", "drop", "rules")),
-        by=st.lists(st.sampled_from(("ada", "ben")), min_size=1, max_size=3),
+        edit=st.sampled_from(("drop", "drop", "rules", "name")),
+        by=pushes,
+        approvers=st.lists(st.sampled_from(("ada", "ben")), min_size=1, max_size=3),
         between=st.sampled_from(("", "", "", "load", "write", "keep and drop")),
         ending=st.sampled_from(("run", "run", *CRASHES)),
         then=st.sampled_from(AFTER_CRASH),
     )
-    def agree(self, who: str, signer: str, edit: str, by: list[str], between: str, ending: str, then: str) -> None:
+    def agree(
+        self, who: str, signer: str, edit: str, by: Push, approvers: list[str], between: str, ending: str, then: str
+    ) -> None:
         """A change, approvals, and a run: what people mean to do, with something in between now and then."""
         if edit == "drop" and not self._declared(GRAPH):
             edit = "keep"
-        self.write(who=who, signer=signer, edit=edit, aside=False)
-        for approver in by:
-            self.approve(who=approver, address=RULES if edit == "rules" else GRAPH)
+        self.write(who=who, signer=signer, edit=edit, aside=False, by=by)
+        for approver in approvers:
+            self.approve(who=approver, address={"rules": RULES, "name": NAME}.get(edit, GRAPH))
         if between == "load":
             self.load(rows=5000)
         elif between == "write":
@@ -143,10 +180,11 @@ class TrustMachine(RuleBasedStateMachine):
             self.apply()
 
     @rule(who=people, pick=st.integers(0, 9))
-    @precondition(lambda self: self.model.given)
+    @precondition(lambda self: any(each.place == self._name() for each in self.model.given.values()))
     def revoke(self, who: str, pick: int) -> None:
         """Take an approval back; people other than approvers and its owner cannot."""
-        approval = sorted(self.model.given)[pick % len(self.model.given)]
+        here = sorted(name for name, each in self.model.given.items() if each.place == self._name())
+        approval = here[pick % len(here)]
         outcome = revoke(office(self.life, who), approval, "not now")
         if who in self.model.approvers and approval not in self.model.gone:
             assert outcome.commit is not None, outcome.diagnostics
@@ -160,6 +198,16 @@ class TrustMachine(RuleBasedStateMachine):
         for ref, commit in self.life.repository.refs("refs/heads/gitops/revocations").items():
             self.life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
 
+    @rule()
+    @precondition(lambda self: self._name())
+    def copy_approvals(self) -> None:
+        """Somebody pushes every approval under the name that the cluster has now."""
+        there = approvals_prefix(self.life.rule().name)
+        found = {there + ref.rpartition("/")[2]: at for ref, at in self.life.repository.refs(OLD).items()}
+        self.life.repository.update_refs(
+            [RefUpdate(ref, ZERO, at) for ref, at in found.items() if self.life.repository.resolve(ref) is None]
+        )
+
     @rule(rows=st.sampled_from((0, 5, 900, 1100, 5000)))
     def load(self, rows: int) -> None:
         """Data arrives, or goes, without a change of the folder."""
@@ -171,14 +219,20 @@ class TrustMachine(RuleBasedStateMachine):
     @rule()
     def observe(self) -> None:
         """Refresh: the ledger records what is there."""
-        refresh(self.life.workspace())
+        refresh(self.life.workspace(in_place=True))
 
     @rule()
     def apply(self) -> None:
-        """Apply main, and compare what happened with what the model permits."""
-        changes, permitted = self._permitted()
-        outcome = self.life.apply()
-        done = {c.address for c in outcome.changes if c.disposition == "applied"}
+        """Apply main, and compare what happened with what the model permits; a new name comes before everything else."""
+        graph = self._graph()
+        _, permitted = self._permitted(graph)
+        moved, outcome = self.life.run()
+        assert (moved.outcome is not None) == bool(permitted.get(NAME)), (permitted, moved)
+        if moved.outcome is not None:
+            self.model.carried_out((NAME,), self.main, permitted[NAME])
+        changes, permitted = self._permitted(graph)
+        done = {c.address.partition(".")[0] for c in outcome.changes if c.disposition == "applied"}
+        done = {address for address in changes if address.partition(".")[0] in done}
         for address in changes:
             free = address == GRAPH and self._declared(GRAPH)
             assert (address in done) == (free or bool(permitted[address])), (address, permitted, outcome.diagnostics)
@@ -188,14 +242,14 @@ class TrustMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._only_delete())
     def crash(self, point: str, then: str) -> None:
         """A delete dies; then perhaps a backup comes back, or the graph is declared again; then another run."""
-        _, permitted = self._permitted()
+        _, permitted = self._permitted(self._graph())
         restore = self.life.engine.back_up(URI)
-        self.life.apply(dying_at=point)
+        self.life.run(dying_at=point)
         gone = self._graph() is None
         assert not gone or permitted[GRAPH]
         if gone and then == "restore":
             restore()
-            again = self.life.apply()
+            _, again = self.life.run()
             # What was approved was carried out: the same approvals do not delete the graph a second time.
             assert self._graph() is not None, again.diagnostics
             self.model.gone |= permitted[GRAPH]
@@ -218,7 +272,8 @@ class TrustMachine(RuleBasedStateMachine):
         query: int,
         *,
         aside: bool,
-        merges: bool = False,
+        by: Push,
+        merged: dict[str, object] | None = None,
     ) -> None:
         key = {"own": who, "none": None}.get(signer, signer)
         store = self.life.repository
@@ -228,26 +283,53 @@ class TrustMachine(RuleBasedStateMachine):
         files: dict[str, bytes | None] = {
             "cluster/cluster.yaml": declared("notes", "legacy") if declares[GRAPH] else declared("notes"),
             "cluster/notes.gq": QUERY.format(query).encode(),
-            "gitops.yaml": (self.config + ("  expires_after: 6d\n" if declares[RULES] else "")).encode(),
+            "gitops.yaml": self._config(declares),
         }
         new = NewCommit(
             store.write_files(base, files), tuple(self.ids[p] for p in parents), person(who), f"{len(self.ids)}\n"
         )
         self.ids.append(store.write_commit(new, signing_key=None if key is None else str(self.life.keys[key])))
-        trusted = key if key in LISTED else None
-        self.model.commits.append(Commit(parents, frozenset({who}), trusted, declares, merges))
+        self.model.commits.append(Commit(parents, frozenset({who}), key, declares, merged))
         number = len(self.ids) - 1
         self.queries[number] = query
-        if aside:
+        self._push(SIDE if aside else MAIN, number, by)
+
+    def _push(self, ref: str, number: int, by: Push) -> None:
+        self.model.pushed(by, number, (self.main, self.side))
+        push(self.life, ref, self.ids[number], by)
+        if ref == SIDE:
             self.side = number
         else:
             self.main = number
-            store.update_refs([RefUpdate(MAIN, store.resolve(MAIN) or ZERO, self.ids[number])])
 
-    def _permitted(self) -> tuple[tuple[str, ...], dict[str, frozenset[str]]]:
+    def _config(self, declares: dict[str, object]) -> bytes:
+        """`gitops.yaml` with these rules and this name."""
+        number = int(str(declares[NAME]))
+        name = _called(number) + (f", renamed_from: {_called(number - 1)}" if number else "")
+        text = self.config.replace("name: brain", f"name: {name}")
+        return (text + ("  expires_after: 6d\n" if declares[RULES] else "")).encode()
+
+    def _name(self) -> int:
+        return int(str(self.model.recorded[NAME]))
+
+    def _other_name(self, declared: object) -> int:
+        """Another name than that which a commit declares: the next one, or the one in force again."""
+        return self._name() + (declared == self._name())
+
+    def _address(self, address: str) -> Address:
+        return Address(address if address == GRAPH else f"{address}.{self.life.rule().name}")
+
+    def _careless(self) -> Workspace:
+        """A workspace of a program that knows no authors."""
+        workspace = self.life.workspace()
+        assert workspace.governance is not None
+        ignorant = replace(workspace.governance, authors_of=lambda _: Authors(), knows_origins=lambda: False)
+        return replace(workspace, governance=ignorant)
+
+    def _permitted(self, graph: tuple[str, int] | None) -> tuple[tuple[str, ...], dict[str, frozenset[str]]]:
         """The changes now, and the approvals that permit each."""
         changes, now = self.model.changes(self.main), (self.main, self._folder(), self.model.recorded[RULES])
-        graphs = {GRAPH: self._graph()}
+        graphs = {GRAPH: graph}
         return changes, {address: self.model.permitting(address, *now, graphs.get(address)) for address in changes}
 
     def _record(self, changes: tuple[str, ...], permitted: dict[str, frozenset[str]], done: Container[str]) -> None:
@@ -268,7 +350,8 @@ class TrustMachine(RuleBasedStateMachine):
             (store.read(tree, p) or b"").decode() for p in ("cluster/cluster.yaml", "cluster/notes.gq", "gitops.yaml")
         ]
         query = int(texts[1].rpartition("// ")[2]) if "// " in texts[1] else 0
-        return {GRAPH: "legacy" in texts[0], RULES: int("6d" in texts[2])}, query
+        name = next(number for number in itertools.count() if f"name: {_called(number)}," in texts[2])
+        return {GRAPH: "legacy" in texts[0], RULES: int("6d" in texts[2]), NAME: name}, query
 
     def _folder(self) -> object:
         return self.model.commits[self.main].declares[GRAPH], self.queries[self.main]
@@ -276,6 +359,11 @@ class TrustMachine(RuleBasedStateMachine):
     def _graph(self) -> tuple[str, int] | None:
         found = self.life.engine._graphs.get(URI)
         return None if found is None else (found.incarnation, found.rows)
+
+
+def _called(number: int) -> str:
+    """The name of the cluster after so many renames."""
+    return f"brain{number or ''}"
 
 
 def play(tmp_path: Path, needed: int, examples: int) -> None:

@@ -12,30 +12,41 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Commit:
-    """One commit: the people in its lines, the person whose trusted key signed it, and what it declares, by address.
+class Push:
+    """A push as the server wrote it down: whose key certified it, whose key or which name came in, who signed the record."""
 
-    `merges` says that it is exactly what merging its parents gives.
+    certifies: str | None = None
+    login: str | None = None
+    account: str | None = None
+    recorder: str | None = "bot"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit: the people in its lines, the person whose key signed it, and what it declares, by address.
+
+    `merged` is what merging its parents gives, if it has several.
     """
 
     parents: tuple[int, ...]
     named: frozenset[str]
     signer: str | None
     declares: Mapping[str, object]
-    merges: bool = False
+    merged: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
 class Given:
     """An approval: by whom, of what, and all that it covered when it was given.
 
-    `folder` is everything that the cluster folder declared, `rules` the keys and rules in force, `graph` the incarnation and the
-    rows of the graph that it lets go, `moves` how often its resource had moved by then.
+    `place` is the name that the cluster had, `folder` everything that the cluster folder declared, `rules` the keys and rules in
+    force, `graph` the incarnation and the rows of the graph that it lets go, `moves` how often its resource had moved by then.
     """
 
     person: str
     address: str
     desired: object
+    place: object
     folder: object
     rules: object
     graph: tuple[str, int] | None
@@ -44,21 +55,31 @@ class Given:
 
 @dataclass
 class Trust:
-    """A cluster, from its first commit on. `recorded` is what is applied, by address; `settled` the commit that it came from."""
+    """A cluster, from its first commit on. `recorded` is what is applied, by address; `settled` the commit that it came from.
+
+    `files` says for each address what is written where its commits are looked for, `name` which address is that of the cluster
+    itself. `trusted` are the people with a trusted key, `accounts` whose the names are that a server checks.
+    """
 
     approvers: frozenset[str]
     needed: int
+    trusted: frozenset[str]
+    accounts: Mapping[str, str]
+    files: Mapping[str, tuple[str, ...]]
+    name: str
     recorded: dict[str, object]
     commits: list[Commit] = field(default_factory=list)
+    pushes: list[tuple[frozenset[int], Push]] = field(default_factory=list)
+    """Each with the commits that it brought."""
     settled: dict[str, int] = field(default_factory=dict)
     moves: dict[str, int] = field(default_factory=dict)
     given: dict[str, Given] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     """Approvals that were revoked or consumed."""
 
-    def reachable(self, head: int) -> frozenset[int]:
-        """A commit and everything before it."""
-        found, pending = set[int](), [head]
+    def reachable(self, *heads: int) -> frozenset[int]:
+        """Some commits and everything before them."""
+        found, pending = set[int](), [*heads]
         while pending:
             at = pending.pop()
             if at not in found:
@@ -66,18 +87,38 @@ class Trust:
                 pending += self.commits[at].parents
         return frozenset(found)
 
+    def pushed(self, push: Push, head: int, known: Iterable[int]) -> None:
+        """Somebody pushes `head`; the server already has `known`. A push by an unknown person is not written down."""
+        if (push.certifies, push.login, push.account) != (None, None, None):
+            self.pushes.append((self.reachable(head) - self.reachable(*known), push))
+
+    def person(self, push: Push) -> str | None:
+        """Who pushed, if the rules know. Only a certificate counts where no key of the ledger signed the record."""
+        if push.certifies in self.trusted:
+            return push.certifies
+        if push.recorder != "bot":
+            return None
+        return push.login if push.login in self.trusted else self.accounts.get(push.account or "")
+
+    def origin(self, number: int) -> frozenset[str] | None:
+        """The people of a commit; None if no trusted key signed it, and it was not brought by people whom the rules know."""
+        commit, brought = self.commits[number], [self.person(push) for new, push in self.pushes if number in new]
+        if commit.signer not in self.trusted and (not brought or None in brought):
+            return None
+        return commit.named.union(each for each in (*brought, commit.signer) if each is not None)
+
+    def counts(self, number: int, address: str) -> bool:
+        """Whether a commit changes what is written where the address is declared; a merge, what merging does not give."""
+        commit = self.commits[number]
+        before = [self.commits[p].declares for p in commit.parents] if commit.merged is None else [commit.merged]
+        return any(other[each] != commit.declares[each] for other in before for each in self.files[address])
+
     def authors(self, address: str, head: int) -> frozenset[str] | None:
         """The authors of the change of an address since it last was what was declared; None if one is unknown."""
         new = self.reachable(head) - self.reachable(self.settled[address])
-        counted = [
-            commit
-            for commit in map(self.commits.__getitem__, sorted(new))
-            if not commit.merges
-            and any(self.commits[p].declares[address] != commit.declares[address] for p in commit.parents)
-        ]
-        if not counted or any(commit.signer is None for commit in counted):
-            return None
-        return frozenset[str]().union(*(commit.named | {commit.signer or ""} for commit in counted))
+        people = [self.origin(number) for number in sorted(new) if self.counts(number, address)]
+        known = [each for each in people if each is not None]
+        return frozenset[str]().union(*known) if known and len(known) == len(people) else None
 
     def changes(self, head: int) -> tuple[str, ...]:
         """The addresses whose desired state is not the recorded one."""
@@ -101,7 +142,8 @@ class Trust:
             if name not in self.gone
             and each.address == address
             and each.person in self.approvers - authors
-            and (each.desired, each.folder, each.rules) == (desired, folder, rules)
+            and (each.desired, each.place) == (desired, self.recorded[self.name])
+            and (each.folder, each.rules) == (folder, rules)
             and each.moves == self.moves.get(address, 0)
             and _same_graph(each.graph, graph)
         }

@@ -19,6 +19,7 @@ from gitops.approvals.documents import read_approval, read_statement, statement_
 from gitops.approving.approve import ApprovalPublisher, sign_approval
 from gitops.audit.report import AuditReport
 from gitops.audit.verb import AuditScope, audit
+from gitops.bot.move_cluster import ClusterMove, move_cluster
 from gitops.bot.project import Project, ProjectTools
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.gitops_yaml import ClusterRule
@@ -159,14 +160,19 @@ class Life:
         self.remote.push([RefUpdate(MAIN, tip or ZERO, commit)])
         return commit
 
-    def workspace(self) -> Workspace:
-        """Main as it is now, on top of the ledger."""
-        rule = self.project.config().cluster(None)
+    def rule(self) -> ClusterRule:
+        """Where the cluster is."""
+        (rule,) = self.project.clusters()
+        return rule
+
+    def workspace(self, rule: ClusterRule | None = None, *, in_place: bool = False) -> Workspace:
+        """Main as it is now, on top of the ledger; with `in_place` without the change of where the cluster is."""
+        rule = rule or self.rule()
         tip = self.project.head_of(MAIN)
         if tip is None:
             raise AssertionError("nothing is on main")
         position = self.project.position(rule)
-        return self.project.workspace(rule, tip, position, actor="bot@example.org")
+        return self.project.workspace(rule, tip, position, in_place=in_place, actor="bot@example.org")
 
     def begin(self) -> None:
         """The first commit, the import and the first apply."""
@@ -185,11 +191,22 @@ class Life:
         self.faults.point = ""
         return outcome
 
+    def run(self, dying_at: str = "") -> tuple[ClusterMove, ApplyOutcome]:
+        """What the bot does after a merge: if that is approved, it records another place of the cluster; then it applies main."""
+        if isinstance(self.clock, FixedClock):
+            self.clock.advance(timedelta(minutes=1))
+        self.faults.point = dying_at
+        rule = self.rule()
+        position = self.project.position(rule)
+        moved = move_cluster(self.project, rule, position, self.project.config(), lambda: self.workspace(rule))
+        outcome = apply(self.workspace(moved.rule, in_place=True))
+        self.faults.point = ""
+        return moved, outcome
+
     def approve(self, who: str, address: str) -> str:
         """An approval commit, already where the bot looks for it."""
-        by = ApprovalPublisher(
-            self.repository, self.remote, person(who), str(self.keys[who]), approvals_prefix(CLUSTER)
-        )
+        prefix = approvals_prefix(self.rule().name)
+        by = ApprovalPublisher(self.repository, self.remote, person(who), str(self.keys[who]), prefix)
         outcome = sign_approval(self.workspace(), Address(address), by)
         if outcome.commit is None:
             raise AssertionError(outcome.diagnostics)

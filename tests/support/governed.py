@@ -15,7 +15,7 @@ from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
 from gitops.model.ledger import LedgerEntry
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome, VerbOutcome
-from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life, declared, person
+from tests.support.audited import CONFIG, LEDGER, MAIN, Life, declared, person
 
 ACCOUNTS = {"ada": "github:1", "ben": "github:2", "mallory": "github:6"}
 RULES = """\
@@ -37,15 +37,15 @@ def waiting(folder: Path, config: str = PERMISSIVE, author: str = "dora") -> Lif
 
 def means(life: Life, who: str) -> ApprovalPublisher:
     """Whose key signs, and where approvals go."""
-    return ApprovalPublisher(life.repository, life.remote, person(who), str(life.keys[who]), approvals_prefix(CLUSTER))
+    prefix = approvals_prefix(life.rule().name)
+    return ApprovalPublisher(life.repository, life.remote, person(who), str(life.keys[who]), prefix)
 
 
 def office(life: Life, who: str) -> DecisionContext:
     """Where somebody takes back and countersigns."""
-    rule = life.project.config().cluster(None)
-    return DecisionContext(
-        life.ledger(rule), life.project.target(rule), means(life, who), life.clock, life.ids, life.faults, pid=1
-    )
+    rule, project = life.rule(), life.project
+    target = project.recorded_target(rule, project.position(rule), project.config())
+    return DecisionContext(life.ledger(rule), target, means(life, who), life.clock, life.ids, life.faults, pid=1)
 
 
 def alone(life: Life, who: str = "ada", address: str = "graph.legacy", reason: str = "it leaks") -> ApproveOutcome:

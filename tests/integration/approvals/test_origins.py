@@ -16,7 +16,7 @@ from gitops.config.gitops_yaml import trust_root
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.ledger.trust import trust_at
-from gitops.model.address import Address, graph_address, trust_address
+from gitops.model.address import Address, cluster_address, graph_address, trust_address
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
 from gitops.wiring.project import open_commit_tree
@@ -221,6 +221,16 @@ def test_a_merge_with_a_state_from_before_the_graph_counts(history: History, roo
     old = history.by("ada", {"README": b"1\n"}, root)
     evil = history.of("mask", history.repository.commit(old).tree, edited, old)
     assert history.people(grown, evil, of=graph_address("c")) == {"ada", "mask", "?"}
+
+
+def test_a_merge_that_drops_where_the_cluster_is_counts(history: History, root: str) -> None:
+    """One side changed the rules and `cluster.yaml`; the merge takes the rules alone."""
+    topic = history.by("dora", {"gitops.yaml": (RULES + "  expires_after: 6d\n").encode()}, root)
+    moved = history.by("ada", {"cluster/cluster.yaml": b"storage: elsewhere\n" + declaring("a", "b")}, topic)
+    main = history.by("ada", {"README": b"1\n"}, root)
+    evil = history.merge("mask", main, moved, cluster_yaml=declaring("a", "b"))
+    assert history.people(root, evil, of=cluster_address("library")) == {"ada", "dora", "mask", "?"}
+    assert history.people(root, history.merge("mask", main, moved), of=cluster_address("library")) == {"ada", "dora"}
 
 
 def test_a_conflict_that_a_person_resolved_counts_where_it_was(history: History, root: str) -> None:
