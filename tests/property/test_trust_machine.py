@@ -63,9 +63,7 @@ class TrustMachine(RuleBasedStateMachine):
     def __init__(self, folder: Path, needed: int) -> None:
         """In a folder of its own."""
         super().__init__()
-        named = ", ".join(
-            f'"local:{name}": {"ben@example.org" if who == "ben" else who}' for name, who in ACCOUNTS.items()
-        )
+        named = ", ".join(f'"local:{name}": {_principal(who)}' for name, who in ACCOUNTS.items())
         self.config = f"{CONFIG}  required: {needed}\n  accounts: {{{named}}}\n"
         self.life = Life(folder, config=self.config)
         self.life.begin()
@@ -286,7 +284,10 @@ class TrustMachine(RuleBasedStateMachine):
             "gitops.yaml": self._config(declares),
         }
         new = NewCommit(
-            store.write_files(base, files), tuple(self.ids[p] for p in parents), person(who), f"{len(self.ids)}\n"
+            store.write_files(base, files),
+            tuple(self.ids[p] for p in parents),
+            replace(person(who), email=_principal(who)),
+            f"{len(self.ids)}\n",
         )
         self.ids.append(store.write_commit(new, signing_key=None if key is None else str(self.life.keys[key])))
         self.model.commits.append(Commit(parents, frozenset({who}), key, declares, merged))
@@ -359,6 +360,11 @@ class TrustMachine(RuleBasedStateMachine):
     def _graph(self) -> tuple[str, int] | None:
         found = self.life.engine._graphs.get(URI)
         return None if found is None else (found.incarnation, found.rows)
+
+
+def _principal(who: str) -> str:
+    """The name of a person in the rules, and in the lines of their commits."""
+    return {"ben": "ben@example.org"}.get(who, who)
 
 
 def _called(number: int) -> str:
