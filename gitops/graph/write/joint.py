@@ -154,7 +154,7 @@ class JointChecks:
                         self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
-        """Every source whose edges change; a source without any edge left is not checked."""
+        """Every source that gets an edge or loses one, also if none is left: an edge that is replaced may have begun elsewhere."""
         outcome, (low, high) = self._outcomes[key], edge.cardinality
         spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
         for number in range(PARTS):
@@ -170,7 +170,7 @@ class JointChecks:
                     counts[source] += 1
             for source, record in first.items():
                 count = counts[source]
-                if count and (count < low or (high is not None and count > high)):
+                if count < low or (high is not None and count > high):
                     self.intake.problems.add(record, cardinality_violation(edge, source, count))
 
     def _edges_of_sources(self, key: str, table: TableIntake, outcome: TableCheck) -> Spill:
