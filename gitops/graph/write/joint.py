@@ -154,7 +154,7 @@ class JointChecks:
                         self.intake.problems.add(0, text)
 
     def _check_cardinality(self, key: str, edge: EdgeType, table: TableIntake) -> None:
-        """Every source that gets an edge or loses one, also if none is left: an edge that is replaced may have begun elsewhere."""
+        """Every source that gets an edge or loses one, also if none is left: a replaced edge may have begun elsewhere."""
         outcome, (low, high) = self._outcomes[key], edge.cardinality
         spill, present = table.ends["src"], self._edges_of_sources(key, table, outcome)
         for number in range(PARTS):
