@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+
+from lance import tokenize
 
 from tests.reference.cells import single
 
@@ -15,8 +16,8 @@ FUSION = 60
 
 
 def words(text: str) -> list[str]:
-    """The lower-cased words of a text: runs of letters, digits and marks."""
-    return "".join(each.lower() if unicodedata.category(each)[0] in "LNM" else " " for each in text).split()
+    """The words of a text as an index of the driver keeps them by default: stems without accents, and no stop words."""
+    return [token.text for token in tokenize(text)]
 
 
 def matches(text: str, query: str) -> bool:

@@ -25,7 +25,7 @@ from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import OptimizeResult
 from gitops.graph.root import GraphFolder
-from gitops.graph.search.text import TEXT_INDEX
+from gitops.graph.search.text import TEXT_INDEX, usable
 from gitops.graph.search.vector import METRIC
 from gitops.graph.snapshot import ReadTarget, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext
@@ -124,8 +124,14 @@ def _find_steps(
     deleted = sum(part.num_deletions for part in fragments)
     small = [part for part in fragments if part.physical_rows < options.rows_per_fragment]
     compact = len(small) > options.fragments or deleted > options.deleted_share * (entry.rows + deleted)
-    have = {index.name: index for index in call_driver(entry.path, dataset.describe_indices)}
     wanted = list(_wanted_indexes(declared, options))
+    # An index of words that another release built with other settings is of no use, and is built again.
+    texts = {each.name: each.column for each in wanted if each.kind == "INVERTED"}
+    have = {
+        index.name: index
+        for index in call_driver(entry.path, dataset.describe_indices)
+        if index.name not in texts or usable(index, texts[index.name])
+    }
     build = tuple(each for each in wanted if each.name not in have and entry.rows >= each.least_rows)
     stale = max((entry.rows - have[each.name].num_rows_indexed for each in wanted if each.name in have), default=0)
     refresh = stale > min(options.stale_rows, options.stale_share * entry.rows)

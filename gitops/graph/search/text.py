@@ -5,39 +5,41 @@ table that have a text, n those with the word, and lengths are counted in tokens
 Relevance Framework: BM25 and Beyond", 2009; the idf is that of Lucene.) An index gives candidates and
 never scores: the scores of the driver depend on when its index was built.
 
-A token is a longest run of letters, digits and marks, not of marks alone, each character lower-cased by itself. An index of
-the Lance driver (tokenizer `simple`, lower-cased, no stemming, no stop words) cuts at every place where this module cuts, and
-at some marks besides; so whatever holds a token here holds all of its pieces there, and an index gives a superset that is
-tested here.
+Tokens are those of an index of the driver with its default settings, and the driver makes them: words are cut where a character
+is neither a letter nor a number, lower-cased, reduced to their English stem, left out if they say little (`the`, `to`) or have
+more than 40 bytes, and freed of accents. So an index of these settings finds every row that is to be found. One of other
+settings, which earlier releases built, is not asked.
 """
 
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import lance
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from lance.dataset import LanceDataset
+    from lance.lance.indices import IndexDescription
     from numpy.typing import NDArray
 
-__all__ = ["TEXT_INDEX", "Memo", "TextColumn", "edits_within", "tokens"]
+__all__ = ["TEXT_INDEX", "Memo", "TextColumn", "edits_within", "tokens", "usable"]
 
-TEXT_INDEX: dict[str, Any] = {
-    "with_position": False,
+_ANALYSIS: dict[str, Any] = {
     "base_tokenizer": "simple",
-    "max_token_length": None,
+    "language": "English",
+    "max_token_length": 40,
     "lower_case": True,
-    "stem": False,
-    "remove_stop_words": False,
-    "ascii_folding": False,
+    "stem": True,
+    "remove_stop_words": True,
+    "ascii_folding": True,
 }
+TEXT_INDEX: dict[str, Any] = {"with_position": False, **_ANALYSIS}
 """Options of an INVERTED index that this module may use."""
 
 Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
@@ -45,33 +47,51 @@ Memo: TypeAlias = "Callable[[Hashable, Callable[[], Any]], Any]"
 
 _K1, _B = 1.2, 0.75
 
-# Symbols that Unicode calls alphabetic, although their category is none of letters, digits and marks: circled and squared
-# letters. The driver's tokenizer keeps them in words.
-_ALPHABETIC_SYMBOLS = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
-_WORD = frozenset("LNM")
+# What no token contains. A piece between two of these has the same tokens in every text.
+_CUTS = str.maketrans(dict.fromkeys((chr(point) for point in range(128) if not chr(point).isalnum()), " "))
+_MARK = "\u9f98"
+_MOST_KNOWN = 1 << 16
+_LONGEST_KNOWN = 64
+_known: dict[str, tuple[str, ...]] = {}
 
 
-class _Folding(dict[int, str]):
-    """Code point to what it becomes: its lower case in a word, a space between words. Filled as characters are met."""
-
-    def __missing__(self, point: int) -> str:
-        character = chr(point)
-        in_word = unicodedata.category(character)[0] in _WORD or any(
-            first <= point <= last for first, last in _ALPHABETIC_SYMBOLS
-        )
-        folded = self[point] = character.lower() if in_word else " "
-        return folded
-
-
-_FOLDING = _Folding()
+def tokens(texts: Iterable[str]) -> list[list[str]]:
+    """The tokens of each text in its order, repeated ones included."""
+    split = [text.translate(_CUTS).split() for text in texts]
+    pieces = set[str]().union(*split)
+    found = {piece: known for piece in pieces if (known := _known.get(piece)) is not None}
+    fresh = _analyse([piece for piece in pieces if piece not in found])
+    if len(_known) + len(fresh) > _MOST_KNOWN:
+        _known.clear()
+    _known.update((piece, made) for piece, made in fresh.items() if len(piece) <= _LONGEST_KNOWN)
+    found |= fresh
+    return [[token for piece in each for token in found[piece]] for each in split]
 
 
-def tokens(text: str) -> list[str]:
-    """The tokens of a text in its order, repeated ones included."""
-    words = text.translate(_FOLDING).split()
-    if text.isascii():
-        return words
-    return [word for word in words if any(unicodedata.category(character)[0] != "M" for character in word)]
+def _analyse(pieces: list[str]) -> dict[str, tuple[str, ...]]:
+    """Pieces with their tokens. A call of the driver costs as much as some words, so a mark joins the pieces to one text."""
+    made = {piece: tuple(_ask_driver(piece)) for piece in pieces if _MARK in piece}
+    joined = [piece for piece in pieces if piece not in made]
+    if not joined:
+        return made
+    held: list[list[str]] = [[]]
+    for token in _ask_driver(f" {_MARK} ".join(joined)):
+        if token == _MARK:
+            held.append([])
+        else:
+            held[-1].append(token)
+    return made | dict(zip(joined, map(tuple, held), strict=True))
+
+
+def _ask_driver(text: str) -> list[str]:
+    return [token.text for token in lance.tokenize(text, **_ANALYSIS)]
+
+
+def usable(index: IndexDescription, column: str) -> bool:
+    """Whether an index finds the rows of a text column by the tokens of this module."""
+    if index.index_type.casefold() != "inverted" or list(index.field_names) != [column]:
+        return False
+    return all(index.details.get(name) == value for name, value in TEXT_INDEX.items())
 
 
 def edits_within(one: str, other: str, most: int) -> bool:
@@ -103,13 +123,13 @@ class TextColumn:
 
     def matching(self, query: str, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Row ids, ascending, of the rows with any token of the query."""
-        wanted = frozenset(tokens(query))
+        wanted = frozenset(tokens([query])[0])
         found = [row for row, words in self._candidates(query, wanted, within) if not wanted.isdisjoint(words)]
         return np.array(sorted(found), np.int64)
 
     def resembling(self, query: str, most: int, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Row ids, ascending, of the rows with a token that is at most `most` edits away from a token of the query."""
-        wanted = frozenset(tokens(query))
+        wanted = frozenset(tokens([query])[0])
         known: dict[str, bool] = {}
 
         def near(word: str) -> bool:
@@ -126,7 +146,7 @@ class TextColumn:
 
         A token that the query has twice counts twice. The score of a row is the same whatever `within` leaves out.
         """
-        asked = tokens(query)
+        (asked,) = tokens([query])
         # How many rows have a word is a fact of the whole column, so all candidates are looked at first.
         rows = [(row, Counter(words)) for row, words in self._candidates(query, frozenset(asked), None)]
         holders = {word: sum(word in words for _, words in rows) for word in set(asked)}
@@ -149,10 +169,7 @@ class TextColumn:
         """Rows with their tokens: at least those that have a wanted one."""
         if not wanted:
             return iter(())
-        indexed = within is None and any(
-            index.index_type.casefold() == "inverted" and list(index.field_names) == [self.name]
-            for index in self.dataset.describe_indices()
-        )
+        indexed = within is None and any(usable(index, self.name) for index in self.dataset.describe_indices())
         return self._rows(within, query if indexed else None)
 
     def _rows(self, within: NDArray[np.int64] | None, query: str | None = None) -> Iterator[tuple[int, list[str]]]:
@@ -172,9 +189,8 @@ class TextColumn:
             taken = self.dataset._take_rows(ids.tolist(), columns=[self.name])  # noqa: SLF001 - there is no public name
             batches = [(pa.array(ids, pa.int64()), taken.column(self.name))]
         for row_ids, texts in batches:
-            for row, text in zip(row_ids.to_pylist(), texts.to_pylist(), strict=True):
-                if text is not None:
-                    yield row, tokens(text)
+            present = [each for each in zip(row_ids.to_pylist(), texts.to_pylist(), strict=True) if each[1] is not None]
+            yield from zip((row for row, _ in present), tokens(text for _, text in present), strict=True)
 
     def _corpus(self) -> tuple[int, int]:
         """What the rank needs to know of the column as a whole: rows that have a text, and the tokens of all of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from gitops.core.errors import ConflictError
 from gitops.graph.history.branches import create_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
-from gitops.graph.tables import open_table
+from gitops.graph.search.text import TEXT_INDEX
+from gitops.graph.staged import StagedVersion
+from gitops.graph.tables import TableWriter, open_table
 from tests.support.histories import History
 from tests.support.s3 import S3Place
 
@@ -82,6 +85,29 @@ def test_a_second_run_has_nothing_to_do(history: History) -> None:
     head = history.at().manifest
     assert optimize_tables(history.uri, history.work(), EAGER).tables == {}
     assert history.at().manifest == head
+
+
+def test_an_index_of_words_with_other_settings_is_built_again(history: History) -> None:
+    optimize_tables(history.uri, history.work(), EAGER)
+    rebuild_words(history, TEXT_INDEX | {"stem": False, "remove_stop_words": False, "ascii_folding": False})
+    assert optimize_tables(history.uri, history.work(), EAGER).tables["node:Doc"] == ("built title_text (INVERTED)",)
+    snapshot = history.at()
+    dataset = open_table(snapshot.folder, snapshot.manifest.tables["node:Doc"])
+    (words,) = (index for index in dataset.describe_indices() if index.name == "title_text")
+    assert words.details["stem"]
+    assert words.num_rows_indexed == 12
+    assert optimize_tables(history.uri, history.work(), EAGER).tables == {}
+
+
+def rebuild_words(history: History, settings: dict[str, Any]) -> None:
+    """Publish a version whose index of words has these settings, as another release would."""
+    snapshot = history.at()
+    writer = TableWriter(snapshot.folder, snapshot.manifest.tables["node:Doc"])
+    writer.change(
+        lambda dataset: dataset.create_scalar_index("title", "INVERTED", name="title_text", replace=True, **settings)
+    )
+    tables = {**snapshot.manifest.tables, "node:Doc": writer.finish(recount=False)}
+    StagedVersion(snapshot, "optimize", history.work(), tables=tables).publish()
 
 
 def test_small_tables_are_left_alone(history: History) -> None:

@@ -19,6 +19,9 @@ from gitops.graph.search.text import TEXT_INDEX, TextColumn, edits_within, token
 from gitops.graph.search.vector import VectorColumn
 from tests.support.effort import cases
 
+EARLIER = TEXT_INDEX | {"max_token_length": None, "stem": False, "remove_stop_words": False, "ascii_folding": False}
+"""The settings of indexes that an earlier release built."""
+
 PAGES = ["red stone bridge", "stone wall stone", "green field", None]
 
 
@@ -27,25 +30,58 @@ def _table(path: Path, texts: list[str | None]) -> Any:
     return lance.write_dataset(table, path, mode="create", enable_stable_row_ids=True, data_storage_version="2.2")
 
 
-def _indexed(path: Path) -> Any:
-    lance.dataset(path).create_scalar_index("text", "INVERTED", **TEXT_INDEX)
+def _indexed(path: Path, options: dict[str, Any] = TEXT_INDEX) -> Any:
+    lance.dataset(path).create_scalar_index("text", "INVERTED", **options)
     return lance.dataset(path)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Red STONE bridge", ["red", "stone", "bridge"]),
-        ("foo_bar e-mail x2y", ["foo", "bar", "e", "mail", "x2y"]),
-        ("Über Straße, naïve", ["über", "straße", "naïve"]),
-        ("हिन्दी", ["हिन्दी"]),
+        ("Red STONE bridges", ["red", "stone", "bridg"]),
+        ("foo_bar e-mail x2y", ["foo", "bar", "e", "mail", "x2i"]),
+        ("Learning to learn", ["learn", "learn"]),
+        ("Café, Über Straße, naïve", ["cafe", "uber", "strasse", "naiv"]),
+        ("हिन्दी", ["हिन", "दी"]),
         ("ΟΔΟΣ", ["οδοσ"]),
+        ("the \u9f98\u9f98 of \u9f98 learning", ["\u9f98\u9f98", "\u9f98", "learn"]),
+        (f"{'a' * 39} {'a' * 40}", ["a" * 39]),
         ("  !? ", []),
+        ("to the", []),
         ("", []),
     ],
 )
-def test_a_token_is_a_run_of_letters_digits_and_marks(text: str, expected: list[str]) -> None:
-    assert tokens(text) == expected
+def test_a_token_is_what_a_default_index_makes_of_a_word(text: str, expected: list[str]) -> None:
+    assert tokens([text]) == [expected]
+    assert [token.text for token in lance.tokenize(text)] == expected
+
+
+@settings(max_examples=cases(200))
+@given(
+    st.lists(st.one_of(st.text(max_size=12), st.text(st.sampled_from("a-_1 é\u9f98\u0301ि"), max_size=8)), max_size=5)
+)
+def test_tokens_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    assert tokens(texts) == [[token.text for token in lance.tokenize(text)] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [("learn", [0, 1]), ("LEARNED", [0, 1]), ("cafe", [1, 2]), ("café", [1, 2]), ("to", []), ("a", [])],
+)
+@pytest.mark.parametrize("state", ["no index", "indexed", "partly indexed", "indexed by another release"])
+def test_words_are_found_by_their_stem_without_accents(tmp_path: Path, state: str, query: str, rows: list[int]) -> None:
+    texts = ["Learning to cook", "they learn in a Café", "cafes", None, "to a"]
+    if state == "partly indexed":
+        _table(tmp_path / "t", texts[:1])
+        _indexed(tmp_path / "t")
+        lance.write_dataset(pa.table({"text": pa.array(texts[1:], pa.string())}), tmp_path / "t", mode="append")
+    else:
+        _table(tmp_path / "t", texts)
+        if state != "no index":
+            _indexed(tmp_path / "t", TEXT_INDEX if state == "indexed" else EARLIER)
+    column = TextColumn(lance.dataset(tmp_path / "t"), "text")
+    assert column.matching(query).tolist() == rows
+    assert sorted(row for row, _ in column.ranked(query)) == rows
 
 
 @pytest.mark.parametrize(
@@ -77,7 +113,11 @@ def test_a_resembling_token_is_some_edits_away(tmp_path: Path, query: str, most:
     assert column.resembling(query, most).tolist() == rows
 
 
-_WORDS = st.text(st.sampled_from("aAbBkK\u212a\u0301ि्दहßẞςΣσİıⓐⒶ🅰٣_-' é"), max_size=8)
+_LETTERS = st.text(st.sampled_from("aAbBkK\u212a\u0301ि्दहßẞςΣσİıⓐⒶ🅰٣_-' é"), max_size=8)
+_ENGLISH = st.sampled_from(
+    ["Learning", "learn", "learned", "Café", "cafes", "naïve", "to", "The", "runs", "running", "x" * 41]
+)
+_WORDS = _LETTERS | st.lists(_ENGLISH | _LETTERS, max_size=4).map(" ".join)
 
 
 @settings(max_examples=cases(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
