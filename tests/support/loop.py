@@ -68,6 +68,18 @@ approvals:
   allowed_signers: .gitops/allowed_signers
   approvers: [alice@people.example, bob@people.example, carol@people.example]
 """
+TWO_PEOPLE = """\
+version: 1
+clusters:
+  - {name: brain, path: ., environment: production}
+  - {name: other, path: sub/other, environment: staging}
+ledger:
+  signers: [bot@people.example]
+approvals:
+  allowed_signers: keys/allowed
+  revoked_keys: keys/revoked
+  required: 2
+"""
 PEOPLE = ("alice", "bob", "carol")
 ACCOUNTS = [f"    local:{name}: {who}@people.example\n" for who in PEOPLE for name in (who, f"{who}@people.example")]
 CONFIG = f"{UNMAPPED}  accounts:\n{''.join(ACCOUNTS)}"
@@ -469,3 +481,14 @@ class LoopServer(GitServer):
         """The server's environment is the operator's; hooks need it to find this program."""
         home = self._loop.environment("bot")
         return super().answer({"PYTHONPATH": home["PYTHONPATH"], "HOME": home["HOME"], **environ}, body)
+
+
+def with_two_people(loop: Loop) -> None:
+    """Give a loop quite other rules: two clusters, one of them the root; two people have to approve; a list of revoked keys."""
+    files: dict[str, bytes | None] = {
+        "gitops.yaml": TWO_PEOPLE.encode(),
+        "keys/allowed": loop.signers(*TRUSTED),
+        "keys/revoked": b"# none yet\n",
+        "cluster.yaml": b"version: 1\ngraphs: {}\n",
+    }
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("alice", files))])

@@ -9,12 +9,15 @@ from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackInconclusive, AttackSucceeded, ClusterCopy, join_reasons, require
 from gitops.doctor.attack.rules import CLUSTER, HARMLESS, STRANGER
 from gitops.git.port import NewCommit, Person
+from gitops.git.remote import ProgramRemote
 
 _FILE, _LINK, _MODULE = b"100644", b"120000", b"160000"
 _PAGE = "docs/hooks.md: pre-receive, rule 5"
-_BOMB = b"a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\ngraphs: [*b, *b, *b, *b]\n"
+_BOMB = b"version: 1\na: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\ngraphs: [*b, *b, *b, *b]\n"
 _SECRET = "hunter2 correct horse\n"  # noqa: S105 - made up, to search for it
-_CASES = b"graphs:\n  notes:\n    schema: notes.pg\n  Notes:\n    schema: legacy.pg\n"
+# Everything else is valid, and as it was applied: only the name or the tag can be what is refused.
+_CASES = CLUSTER + b"  Notes:\n    schema: notes.pg\n"
+_TAG = CLUSTER.replace(b"schema: legacy.pg", b"schema: !!python/name:os.abort legacy.pg")
 _NAMES = ("$(>{})", "`>{}`", ";>{};", "|>{}", "'\">{}#", "&&>{}")
 
 
@@ -88,8 +91,8 @@ def _query(name: bytes) -> Callable[[ClusterCopy], str]:
 
 
 def _cluster(content: bytes) -> Callable[[ClusterCopy], str]:
-    """Return an attack by the text of `cluster.yaml` below its version."""
-    return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): b"version: 1\n" + content}))
+    """Return an attack by the text of `cluster.yaml`."""
+    return lambda copy: _rejected(copy, copy.commit(STRANGER, {copy.path("cluster.yaml"): content}))
 
 
 def _outside(copy: ClusterCopy) -> str:
@@ -135,7 +138,7 @@ def _names(copy: ClusterCopy) -> str:
         copy.move_ref(copy.target, before)
     branch = f"refs/heads/x$(>{canary})"
     copy.move_ref(branch, commit)
-    copy.local().remote.refs(branch)
+    ProgramRemote(str(copy.server), str(copy.server), environ=copy.environment(), timeout_s=30).refs(branch)
     if canary.exists():
         raise AttackSucceeded("a shell executed a name")
     return refused
@@ -171,8 +174,8 @@ CONTENT_ATTACKS = (
     _attack("names-in-case", "two graphs whose names differ only in case", _cluster(_CASES)),
     _attack("shell-names", "names with shell syntax", _names),
     _attack("yaml-bomb", "aliases that expand to a huge document", _cluster(_BOMB)),
-    _attack("yaml-depth", "deeply nested lists", _cluster(b"graphs: " + _NESTED + b"\n")),
-    _attack("yaml-tag", "a tag that names code", _cluster(b"graphs: !!python/object/apply:os.abort []\n")),
+    _attack("yaml-depth", "deeply nested lists", _cluster(b"version: 1\ngraphs: " + _NESTED + b"\n")),
+    _attack("yaml-tag", "a tag that names code", _cluster(_TAG)),
     _attack("rules-twice", "a key that occurs twice", _rules_twice, "docs/gitops-yaml.md: strict YAML"),
     _attack("storage-elsewhere", "a commit chooses the storage", _elsewhere, "docs/gitops-yaml.md: settings"),
 )

@@ -11,7 +11,7 @@ from gitops.bot.move_cluster import move_cluster
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy
-from gitops.doctor.attack.rules import CLUSTER, STRANGER
+from gitops.doctor.attack.rules import AUTHOR, CLUSTER, STRANGER
 from gitops.ledger.chain import LEDGERS, ledger_ref
 from gitops.model.outcome import VerbOutcome
 
@@ -27,7 +27,7 @@ def _declared(copy: ClusterCopy, **changed: str) -> bytes:
     clusters = f"clusters:\n  - {{{members}}}\n" if place["name"] else "clusters: []\n"
     return (
         f"version: 1\n{identity}{clusters}ledger: {{signers: [{copy.rules.bot!r}]}}\n"
-        f"approvals: {{allowed_signers: {copy.rules.signers_path!r}, approvers: [{STRANGER}]}}\n"
+        f"approvals: {{allowed_signers: {copy.rules.signers_path!r}, approvers: [{AUTHOR}]}}\n"
     ).encode()
 
 

@@ -21,7 +21,7 @@ from gitops.wiring.system import RandomIds
 
 _EARLIER = datetime(2019, 6, 1, tzinfo=UTC)
 _BRANCHES, _COMMITS, _READ = 20, 150, 1500
-_MERGES, _COMPUTED = 80, 100
+_MERGES, _COMPUTED = 80, 85
 
 
 class _Behind:
