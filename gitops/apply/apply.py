@@ -20,6 +20,7 @@ from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork, Governance, Workspace
+from gitops.config.sound import SoundRecord
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
@@ -271,6 +272,12 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
     )
 
 
+def _sound(current: Session) -> SoundRecord | None:
+    """The graphs that later runs need not read again; None where the compiler of this program is not known."""
+    vouched = current.workspace.vouched
+    return None if vouched is None else SoundRecord(vouched.compiler, current.loaded.sound)
+
+
 def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> bool:
     """Step 9; whether the state was written."""
     current, workspace, governance = run.session, run.session.workspace, run.session.workspace.governance
@@ -312,7 +319,8 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
             enters_force = governance is not None and (run.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             current.view = ledger.commit(
-                run.view, LedgerWrite(state, entry, tuple(retire), (*settled.consumed, *recovered), trust)
+                run.view,
+                LedgerWrite(state, entry, tuple(retire), (*settled.consumed, *recovered), trust, _sound(current)),
             )
         elif retire:
             current.view = ledger.retire(run.view, tuple(retire), entry)

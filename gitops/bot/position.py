@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from gitops.config.sound import ContentTree, SoundRecord, VouchedGraphs
+from gitops.model.address import Address
 from gitops.model.ledger import Debt
 from gitops.model.origin import Origin
 from gitops.model.scope import ClusterScope
@@ -16,7 +19,8 @@ class LedgerPosition:
 
     `origins` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
     them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
-    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster.
+    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster. `sound` is the
+    record of sound graphs, and `digests` are those of all recorded resources.
     """
 
     applied: str | None = None
@@ -25,6 +29,12 @@ class LedgerPosition:
     trust: TrustRoot | None = None
     debts: tuple[Debt, ...] = ()
     scope: ClusterScope | None = None
+    sound: SoundRecord | None = None
+    digests: Mapping[Address, str] = field(default_factory=dict)
+
+    def vouched(self, folder: ContentTree, compiler: str | None) -> VouchedGraphs | None:
+        """The graphs of a folder of the cluster that the ledger vouches for; None if its compiler is not known."""
+        return None if compiler is None else VouchedGraphs(folder, compiler, self.sound, self.digests)
 
     @property
     def forge_kind(self) -> str | None:

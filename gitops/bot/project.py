@@ -22,7 +22,7 @@ from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores,
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
-from gitops.config.source import StampedTree
+from gitops.config.sound import ContentTree
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
@@ -46,20 +46,22 @@ class ProjectTools:
 
     `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; further arguments are
     the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
-    long as the project: it lets one run plan many requests without compiling again what they have in common. `forge_kind` is the
-    forge that the program runs with, empty if it is not known.
+    long as the project: it lets one run plan many requests without compiling again what they have in common. `compiler` gives
+    the digest of the sources that read and compile, None if it is not known. `forge_kind` is the forge that the program runs
+    with, empty if it is not known.
     """
 
     store: GitStore
     remote: GitRemote
     stores: Callable[[ClusterRule, str | None, str], Stores]
     ledger: Callable[[ClusterRule], LedgerStore]
-    open_tree: Callable[[GitReader, str, str], StampedTree]
+    open_tree: Callable[[GitReader, str, str], ContentTree]
     provider: ProviderFactory
     clock: Clock
     ids: IdSource
     faults: Faults
     cache: CompileCache | None = None
+    compiler: Callable[[], str | None] = lambda: None
     forge_kind: str = ""
 
 
@@ -151,6 +153,8 @@ class Project:
             trust=view.trust,
             debts=() if view.state is None else open_debts(view.state),
             scope=scope,
+            sound=view.sound,
+            digests={} if view.sound is None or view.state is None else view.state.digests(),
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:
@@ -261,8 +265,7 @@ class Project:
         place = self.scopes.folder(rule, found_at, position.scope, position.applied, config=config, in_place=in_place)
         folder, scope = place.tree, position.scope
         require_plain(store, folder, place.rule.path)
-        files = trust_at(store, place.root)
-        trust = trust_root(files)
+        trust = trust_root(files := trust_at(store, place.root))
         source_tree = tools.open_tree(store, folder, place.rule.path)
         origins = self._origins((rule, place), [commit, target], position, files, known)
         return Workspace(
@@ -294,6 +297,7 @@ class Project:
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
             faults=tools.faults,
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
+            vouched=position.vouched(source_tree, tools.compiler()),
         )
 
     def _admit(

@@ -12,6 +12,7 @@ from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.revocations import RevocationContext, record_revocations
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.load import LoadResult, load_desired
+from gitops.config.source import SourceMovedError
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
@@ -96,10 +97,25 @@ def in_session(
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
     is a warning of the outcome, which stays as it is. `operation` is the verb's name in the lock. `exclusive` False takes no
-    lock where the ledger's reads are snapshots anyway. The folder is loaded from its files alone unless it is given as `loaded`.
+    lock where the ledger's reads are snapshots anyway. Unless it is given as `loaded`, the folder is loaded, but for what the
+    ledger vouches for. If it is not what was believed of it, `body` runs again, with a folder loaded from its files alone.
     """
-    loaded = load_desired(workspace.tree) if loaded is None else loaded
-    current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
+    loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
+    try:
+        return _run(
+            Session(workspace, loaded, Diagnostics(loaded.diagnostics)), operation, need, body, exclusive=exclusive
+        )
+    except SourceMovedError:
+        tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
+        loaded = load_desired(tree)
+        return _run(
+            Session(workspace, loaded, Diagnostics(loaded.diagnostics)), operation, need, body, exclusive=exclusive
+        )
+
+
+def _run(current: Session, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool) -> T:
+    """Run `body` in a session of which only the folder is loaded yet."""
+    workspace, loaded = current.workspace, current.loaded
     if loaded.desired is not None and not current.problems.has_errors:
         try:
             current.stores = workspace.open_stores(loaded.desired.storage)

@@ -15,7 +15,9 @@ def load_advice(workspace: Workspace) -> LoadResult:
     `load_desired`. Nothing that permits or carries out a change may load this way.
     """
     hints = workspace.hints
-    return load_desired(workspace.tree) if hints is None else load_cached(hints.tree, hints.cache)
+    if hints is None:
+        return load_desired(workspace.tree, workspace.vouched)
+    return load_cached(hints.tree, hints.cache, workspace.vouched)
 
 
 def validate(workspace: Workspace) -> ValidateOutcome:

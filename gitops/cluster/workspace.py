@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gitops.approvals.origins import made_by_no_commit
 from gitops.config.cache import CompileCache
+from gitops.config.sound import VouchedGraphs
 from gitops.config.source import SourceTree, StampedTree
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.errors import GitopsError
@@ -127,7 +128,8 @@ class Workspace:
 
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
     GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
-    has it, so that a migration can be planned without reaching the graph.
+    has it, so that a migration can be planned without reaching the graph. `vouched` are the graphs of the folder that the ledger
+    vouches for: no verb reads them.
     """
 
     tree: SourceTree
@@ -144,6 +146,7 @@ class Workspace:
     faults: Faults = field(default_factory=NoFaults)
     pid: int = 0
     hints: Hints | None = None
+    vouched: VouchedGraphs | None = None
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

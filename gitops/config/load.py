@@ -18,30 +18,20 @@ c. In other graphs, a file is not read if it is as recorded, and a text is not c
 d. A folder near a limit of a load, where the order of reading matters, or one that is not as recorded, is loaded from its
    files alone.
 
-What permits or carries out a change never uses a cache: see docs/decisions/0011-compile-cache.md.
+What permits or carries out a change never uses a cache: see docs/decisions/0011-compile-cache.md. What the ledger vouches for is
+not read by any load: see `gitops.config.sound`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from gitops.config.cache import CompileCache, SoundPairs
-from gitops.config.declaration import (
-    DeclaredCluster,
-    DeclaredGraph,
-    DeclaredPolicy,
-    Header,
-    config_digest,
-    config_form,
-    graph_from_form,
-    policy_from_form,
-    read_config,
-    texts_of,
-)
+from gitops.config.configuration import Configuration
+from gitops.config.declaration import Header, config_digest, read_config
 from gitops.config.index import (
     NO_INDEX,
     GraphRecord,
@@ -54,6 +44,7 @@ from gitops.config.index import (
 )
 from gitops.config.loader import ResourceLoader
 from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
+from gitops.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -80,7 +71,8 @@ class LoadResult:
     """What a full load found.
 
     `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
-    `dependencies` hold what could be loaded even then: for reports, never to plan from.
+    `dependencies` hold what could be loaded even then: for reports, never to plan from. `sound` are the graphs without problems,
+    by their ids, where the load was given what a ledger vouches for.
     """
 
     desired: DesiredState | None
@@ -88,6 +80,7 @@ class LoadResult:
     resources: Mapping[Address, Resource]
     dependencies: Collection[Dependency]
     diagnostics: Diagnostics
+    sound: Mapping[str, SoundGraph] = field(default_factory=dict)
 
     def digests(self) -> Mapping[Address, str]:
         """Address to digest of the resources, in address order."""
@@ -95,19 +88,25 @@ class LoadResult:
 
 
 @paused_collector()
-def load_desired(tree: SourceTree) -> LoadResult:
-    """Load from the files alone. Reads each file once and writes nothing; raises nothing for any content of the tree."""
+def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None) -> LoadResult:
+    """Load from the files, but for the graphs that a ledger vouches for. Reads each file once and writes nothing.
+
+    `vouched` is about the folder of `tree`; without it everything is read. Raises nothing for any content of the tree. To ask the
+    result for a graph that was not read raises SourceMovedError if the ledger vouched for other resources than the files give.
+    """
     data, found = read_config(tree)
-    config = None if data is None else _Config.parse(data, found)
+    config = None if data is None else Configuration.parse(data, found)
     if config is None:
         return LoadResult(None, None, MappingProxyType({}), (), found)
-    load = _Load(config, ResourceLoader(SourceReader(tree, found)))
+    load = _Load(config, ResourceLoader(SourceReader(tree, found)), vouched=vouched)
     load.run()
-    return load.result(lambda: tree)
+    if vouched is not None and load.is_near_a_limit(vouched.tree.limits):
+        return load_desired(vouched.tree.reopened())
+    return load.result(lambda: tree if vouched is None else vouched.tree.reopened())
 
 
 @paused_collector()
-def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
+def load_cached(tree: StampedTree, cache: CompileCache, vouched: VouchedGraphs | None = None) -> LoadResult:
     """Load with the help of a cache, and keep there what was found out.
 
     Resources and compiled graphs of the result may be made when they are asked for. That raises SourceMovedError if the files
@@ -118,13 +117,13 @@ def load_cached(tree: StampedTree, cache: CompileCache) -> LoadResult:
         return LoadResult(None, None, MappingProxyType({}), (), found)
     name = f"index {tree.identity}"
     index = read_index(cache.load(name))
-    config = _Config.recorded(data, index) or _Config.parse(data, found)
+    config = Configuration.recorded(data, index) or Configuration.parse(data, found)
     if config is None:
         return LoadResult(None, None, MappingProxyType({}), (), found)
     recorded = None if index is None else RecordedTree(tree, index)
     reader = SourceReader(tree, found, None if recorded is None else recorded.facts)
     sound = SoundPairs(cache)
-    load = _Load(config, ResourceLoader(reader, sound), recorded)
+    load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
     try:
         load.run()
     except SourceMovedError:
@@ -152,81 +151,16 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
     return content if digest(content) == expected else None
 
 
-class _Config:
-    """`cluster.yaml`, parsed or as an index records it. `form` is as in `config_form`."""
+class _Load:
+    """Steps 6 and 7: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
 
     def __init__(
-        self, data: bytes, form: Mapping[str, Any], header: Header | None, parsed: DeclaredCluster | None
+        self,
+        config: Configuration,
+        loader: ResourceLoader,
+        recorded: RecordedTree | None = None,
+        vouched: VouchedGraphs | None = None,
     ) -> None:
-        self._data = data
-        self.digest, self.size = digest(data), len(data)
-        self.form = form
-        self.header = header
-        self.is_recorded = parsed is None
-        if parsed is not None:
-            self.parsed = parsed
-
-    @classmethod
-    def parse(cls, data: bytes, found: Diagnostics) -> _Config | None:
-        """Steps 3 to 5; None if 3 or 4 failed. Problems go to `found`."""
-        # Neither the parser nor the languages are imported by a load that does not need them.
-        from gitops.config.cluster_yaml import header_of, parse_cluster
-
-        cluster, problems = parse_cluster(data)
-        found.extend(problems)
-        return None if cluster is None else cls(data, config_form(cluster), header_of(cluster, found), cluster)
-
-    @classmethod
-    def recorded(cls, data: bytes, index: Index | None) -> _Config | None:
-        """The content as recorded, None if the index is about another file.
-
-        Which ledger is read and locked must not depend on what a cache says of the file: a storage root must stand there
-        literally, on one line.
-        """
-        if index is None or index.config != digest(data):
-            return None
-        if index.header[1] is not None:
-            lines = [line.rstrip() for line in data.splitlines() if line.startswith(b"storage")]
-            text = index.header[1].encode("utf-8", "surrogatepass")
-            if lines not in ([b"storage: %b" % text], [b'storage: "%b"' % text], [b"storage: '%b'" % text]):
-                return None
-        return cls(data, index.form, Header(*index.header), None)
-
-    @functools.cached_property
-    def parsed(self) -> DeclaredCluster:
-        """The document, with the places of all texts. Raises SourceMovedError if it is not what the index says."""
-        from gitops.config.cluster_yaml import parse_cluster
-
-        cluster, _ = parse_cluster(self._data)
-        if cluster is None:
-            raise SourceMovedError
-        return cluster
-
-    @functools.cached_property
-    def _graphs(self) -> Mapping[str, DeclaredGraph]:
-        return {graph.id.value: graph for graph in self.parsed.graphs}
-
-    @functools.cached_property
-    def _policies(self) -> Mapping[str, DeclaredPolicy]:
-        return {policy.name.value: policy for policy in self.parsed.policies}
-
-    def graph(self, name: str) -> DeclaredGraph:
-        """The declaration of a graph."""
-        if not self.is_recorded:
-            return self._graphs[name]
-        return graph_from_form(name, self.form["graphs"][name], lambda: texts_of(self._graphs.get(name)))
-
-    def policy(self, name: str) -> DeclaredPolicy:
-        """The declaration of a policy."""
-        if not self.is_recorded:
-            return self._policies[name]
-        return policy_from_form(name, self.form["policies"][name], lambda: texts_of(self._policies.get(name)))
-
-
-class _Load:
-    """Steps 6 and 7: graphs are `kept` as the index records them, or go to the loader."""
-
-    def __init__(self, config: _Config, loader: ResourceLoader, recorded: RecordedTree | None = None) -> None:
         self._config = config
         self._loader = loader
         self._reader = loader.reader
@@ -234,6 +168,8 @@ class _Load:
         self._recorded = recorded
         self._index = NO_INDEX if recorded is None else recorded.index
         self._kept: dict[str, GraphRecord] = {}
+        self._ledger = vouched
+        self._vouched: dict[str, VouchedGraph] = {}
 
     def run(self) -> None:
         """All graphs, then all policies, in the order of their names: that of the problems."""
@@ -249,6 +185,8 @@ class _Load:
                 and (self._config.is_recorded or self._index.form["graphs"][graph] == declared)
             ):
                 self._kept[graph] = record
+            elif self._ledger is not None and (known := self._ledger.find(graph, declared)) is not None:
+                self._vouched[graph] = known
             else:
                 self._loader.graph(self._config.graph(graph))
         for policy in form["policies"]:
@@ -262,13 +200,17 @@ class _Load:
         sizes = kept | {path: file.size for path, file in self._reader.files.items() if isinstance(file, SourceFile)}
         queries = self._reader.queries + sum(len(record.queries) for record in self._kept.values())
         kept_bytes = sum(files.sizes[n] for record in self._kept.values() for n in record.files)
+        # A file of several graphs counts more than once here.
+        known = [each.record for each in self._vouched.values()]
+        known_files, known_bytes = sum(each.files for each in known), sum(each.size for each in known)
+        queries += sum(len(each.digests) for each in self._vouched.values())
         return (
             Code.SOURCE_TOO_LARGE in self._found.codes()
-            or len(sizes.keys() | self._reader.files.keys()) + 1 > limits.files
-            or self._config.size + sum(sizes.values()) > limits.total_bytes
+            or len(sizes.keys() | self._reader.files.keys()) + known_files + 1 > limits.files
+            or self._config.size + sum(sizes.values()) + known_bytes > limits.total_bytes
             or max(files.sizes, default=0) > limits.file_bytes
             or queries > MAX_QUERIES
-            or self._reader.query_bytes + kept_bytes > MAX_QUERY_BYTES
+            or self._reader.query_bytes + kept_bytes + known_bytes > MAX_QUERY_BYTES
         )
 
     def is_worth_recording(self) -> bool:
@@ -312,25 +254,25 @@ class _Load:
         resources: Mapping[Address, Resource]
         edges: Collection[Dependency]
         bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
-        if not self._kept:
+        again = functools.cache(lambda graph: self._load_again(graph, reopen(), digests))
+        if not self._kept and not self._vouched:
             resources = MappingProxyType({address: loaded[address] for address in digests})
             edges = _dependencies(digests, bindings)
         else:
             resources = OnDemand(
-                digests, lambda address: loaded.get(address) or self._kept_resource(address, digests[address])
+                digests, lambda address: loaded.get(address) or self._known_resource(address, digests[address], again)
             )
             edges = Dependencies(
                 lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
             )
         if header is None or found.has_errors:
             return LoadResult(None, header, resources, edges, found)
+        sound = self._sound()
         compiled = self._loader.compiled
         declared = self._config.form["graphs"]
         graphs: Mapping[str, GraphDeclaration] = MappingProxyType(compiled)
         if len(compiled) < len(declared):
-            graphs = OnDemand(
-                declared, functools.cache(lambda g: compiled.get(g) or self._compile(g, reopen(), digests))
-            )
+            graphs = OnDemand(declared, lambda graph: compiled.get(graph) or again(graph).compiled[graph])
         desired = DesiredState(
             config_digest=config_digest(self._config.form, digests),
             resources=resources,
@@ -340,7 +282,19 @@ class _Load:
             storage=header.storage,
             lock=header.lock,
         )
-        return LoadResult(desired, header, resources, edges, found)
+        return LoadResult(desired, header, resources, edges, found, sound)
+
+    def _sound(self) -> dict[str, SoundGraph]:
+        """The graphs that the next entry of the ledger can vouch for."""
+        ledger = self._ledger
+        found = {graph: known.record for graph, known in self._vouched.items()}
+        for graph, loaded in () if ledger is None else self._loader.without_problems.items():
+            digests = {a: self._loader.resources[a].digest for a in addresses_of(graph, loaded.queries)}
+            made_of = None if ledger is None else ledger.digest(graph, self._config.form["graphs"][graph], digests)
+            if made_of is not None:
+                size = sum(file.size for file in loaded.files.values())
+                found[graph] = SoundGraph(made_of, len(loaded.files), size)
+        return dict(sorted(found.items()))
 
     def _digests(self) -> dict[Address, str]:
         """Address to digest of all resources, in order."""
@@ -348,6 +302,8 @@ class _Load:
         for graph in self._index.graphs.keys() - self._kept.keys():
             for address in addresses_of(graph, self._index.graphs[graph].queries):
                 del digests[address]
+        for vouched in self._vouched.values():
+            digests.update(vouched.digests)
         digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
         return dict(sorted(digests.items()))
 
@@ -359,11 +315,16 @@ class _Load:
         for graph in graphs:
             if graph in self._kept:
                 yield from addresses_of(graph, self._kept[graph].queries)
+            elif graph in self._vouched:
+                yield from self._vouched[graph].digests
 
-    def _kept_resource(self, address: Address, expected: str) -> Resource:
+    def _known_resource(self, address: Address, expected: str, again: Callable[[str], ResourceLoader]) -> Resource:
+        """A resource of a graph that was not loaded."""
         if address.kind is Kind.GRAPH:
             return Resource(address, expected)
         graph = address.graph or ""
+        if graph in self._vouched:
+            return again(graph).resources[address]
         if address.kind is Kind.SCHEMA:
             path = self._config.form["graphs"][graph]["schema"]
         else:
@@ -377,14 +338,14 @@ class _Load:
 
         return Resource(address, expected, path, content)
 
-    def _compile(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> GraphDeclaration:
-        """A graph that was not compiled. Raises SourceMovedError if its files are not what the load saw."""
+    def _load_again(self, graph: str, tree: SourceTree, digests: Mapping[Address, str]) -> ResourceLoader:
+        """A graph that was not read, or not compiled. Raises SourceMovedError if it is not what the load was based on."""
         found = Diagnostics()
         loader = ResourceLoader(SourceReader(tree, found))
         loader.graph(self._config.graph(graph))
         if found.has_errors or any(digests.get(text) != resource.digest for text, resource in loader.resources.items()):
             raise SourceMovedError
-        return loader.compiled[graph]
+        return loader
 
 
 def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:

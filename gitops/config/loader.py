@@ -110,7 +110,7 @@ class ResourceLoader:
         if not loading.needs_schema and not loading.skipped:
             checked = {query.name: found for query, found in queries if found is not None}
             self.compiled[graph] = GraphDeclaration(loading.schema(), MappingProxyType(checked))
-        if self.sound is not None and len(self.reader.found) == problems:
+        if len(self.reader.found) == problems:
             paths = {query.name: query.path for query, _ in queries}
             self.without_problems[graph] = LoadedGraph(loading.files, loading.listings, paths)
 

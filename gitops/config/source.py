@@ -11,6 +11,7 @@ Rules of every tree, proven by one contract suite:
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -263,6 +264,18 @@ class MemoryTree:
                 return None
 
         return [stamp(place) for place in places]
+
+    def object_id(self, place: str) -> str | None:
+        """A digest of what is at a path and below it, and of what is refused there."""
+        try:
+            kind = self.kind(place)
+        except SourceError:
+            return None
+        below = sorted(
+            path for path in (*self._files, *self._refused) if f"{path}/".startswith(f"{place}/") or place == "."
+        )
+        made_of = [[path, self._refused.get(path), digest(self._files.get(path, b""))] for path in below]
+        return None if kind is EntryKind.ABSENT else f"{kind} {digest(json.dumps(made_of).encode())}"
 
     def reopened(self) -> MemoryTree:
         """The same files."""

@@ -52,6 +52,14 @@ class CommitTree:
         """The ids of blobs and trees; the id of a tree also proves that nothing below it changed."""
         return [self._stamp(place, kind) for place in places]
 
+    def object_id(self, place: str) -> str | None:
+        """Kind and id of the blob or tree at a normalized path."""
+        try:
+            entry = self._find(place)
+        except SourceError:
+            return None
+        return None if entry is None else f"{entry.type} {entry.id}"
+
     def reopened(self) -> CommitTree:
         """The same tree."""
         return CommitTree(self._reader, self._tree, root=self._root, limits=self._meter.limits)

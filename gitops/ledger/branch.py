@@ -30,6 +30,7 @@ from gitops.ledger.anchor import StorageAnchor, check_anchor
 from gitops.ledger.chain import (
     APPROVALS,
     ENTRY,
+    SOUND,
     TRUST,
     VerifiedEntry,
     first_entry,
@@ -37,7 +38,7 @@ from gitops.ledger.chain import (
     read_verified_entry,
     trust_files,
 )
-from gitops.ledger.documents import read_entry, write_entry, write_intent, write_state
+from gitops.ledger.documents import read_entry, write_entry, write_intent, write_sound, write_state
 from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
 from gitops.ledger.heads import BranchSettings, Heads
@@ -284,8 +285,9 @@ class BranchLedger:
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
         """Push one entry with state, blobs, retired sidecars, consumed approvals and, if given, new keys and rules."""
         check_write(view, write)
-        files: dict[str, bytes | None] = {layout.STATE: write_state(write.state)}
-        files |= dict.fromkeys(intent_keys(write.retire))
+        files: dict[str, bytes | None] = dict.fromkeys(intent_keys(write.retire))
+        files[layout.STATE] = write_state(write.state)
+        files |= {SOUND: write_sound(write.sound)} if write.sound else {}
         now = timestamp(self._clock.now())
         files |= {approval_key(a): write_approval(consumed_approval(a, write.state, now)) for a in write.consumed}
         if write.trust_files is not None:
@@ -298,8 +300,8 @@ class BranchLedger:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _view_at(self, found: VerifiedEntry) -> LedgerView:
-        state = self._store.read(found.commit.tree, layout.STATE)
-        return replace(view_of(state), head=found.commit.id, entry=found.entry, trust=found.after)
+        state, sound = (self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND))
+        return replace(view_of(state, sound), head=found.commit.id, entry=found.entry, trust=found.after)
 
     def _head(self) -> str | None:
         """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
@@ -310,8 +312,7 @@ class BranchLedger:
         return view.head
 
     def _read(self, path: str) -> bytes | None:
-        head = self._head()
-        return None if head is None else self._store.read(self._store.commit(head).tree, path)
+        return None if (head := self._head()) is None else self._store.read(self._store.commit(head).tree, path)
 
     def _documents(self, folder: str) -> list[FoundDocument]:
         head = self._head()

@@ -1,6 +1,7 @@
 """Names and files of a ledger branch, and the rules by which its entries are verified.
 
     entry.json                     the entry
+    sound.json                     the graphs that need not be read again: a release without it reads everything
     trust/<path>                   the keys and rules in force after it
     __cluster/...                  state, catalog blobs, recovery sidecars, consumed approvals
 
@@ -45,6 +46,7 @@ __all__ = [
     "QUARANTINE",
     "REVOCATIONS",
     "SIGNED",
+    "SOUND",
     "TRUST",
     "VerifiedEntry",
     "approvals_prefix",
@@ -62,6 +64,7 @@ __all__ = [
 ]
 
 ENTRY = "entry.json"
+SOUND = "sound.json"
 TRUST = "trust"
 BRANCHES = "refs/heads/gitops/"
 LEDGERS = "refs/heads/gitops/ledger/"

@@ -8,6 +8,8 @@ one state are the same bytes and their differences read well.
 for entries that use another, open a debt or settle one. Every text is one plain line, every digest and id is checked for its
 form, and the writer reads back what it wrote before anyone signs it.
 
+`sound.json` lists the graphs that an apply read and compiled without a problem.
+
 `recoveries/<operation_id>.json` is an intent: an operation on a graph root that has begun.
 
 `lock.json` names who holds the ledger's lock; it has no final newline.
@@ -21,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.approvals.documents import SEEN, TARGET
+from gitops.config.sound import SoundGraph, SoundRecord
 from gitops.core.codes import Code
 from gitops.documents.codec import Document
 from gitops.documents.forms import (
@@ -33,6 +36,7 @@ from gitops.documents.forms import (
     TIME,
     ULID,
     Form,
+    Member,
     Members,
     enum,
     integer,
@@ -72,10 +76,12 @@ __all__ = [
     "read_entry",
     "read_intent",
     "read_lock",
+    "read_sound",
     "read_state",
     "write_entry",
     "write_intent",
     "write_lock",
+    "write_sound",
     "write_state",
 ]
 
@@ -242,6 +248,16 @@ ENTRY = Document(
     read_back=True,
 )
 
+# -- sound.json --------------------------------------------------------------------------------------------------------
+
+_SOUND_GRAPH = record(SoundGraph, {"digest": DIGEST, "files": integer(), "bytes": Member(integer(), attribute="size")})
+SOUND = Document(
+    versions={
+        1: record(SoundRecord, {"compiler": DIGEST, "graphs": map_of(_SOUND_GRAPH, key=str)}),
+    },
+    code=Code.LEDGER_ENTRY_INVALID,
+)
+
 # -- recoveries/<operation_id>.json ------------------------------------------------------------------------------------
 
 _FURTHER_APPROVALS: Form[tuple[str, ...]] = Form(lambda value: () if value is None else list_of(TEXT).read(value), list)
@@ -293,5 +309,7 @@ read_entry = ENTRY.read
 write_entry = ENTRY.write
 read_intent = INTENT.read
 write_intent = INTENT.write
+read_sound = SOUND.read
+write_sound = SOUND.write
 read_lock = LOCK.read
 write_lock = LOCK.write

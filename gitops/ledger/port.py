@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from gitops.config.sound import SoundRecord
 from gitops.core.clock import parse_timestamp
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
@@ -44,7 +45,7 @@ class LedgerView:
 
     `state` is None when there is none, or when it is invalid (`problems` then says why and `found` is True). `cas` is
     `sha256:` and the digest of the stored bytes. `head`, `entry` and `trust` exist in a branch ledger only: the commit id, its
-    entry document, and the keys and rules in force.
+    entry document, and the keys and rules in force. `sound` is its record of sound graphs, if it has one that can be read.
     """
 
     found: bool = False
@@ -54,6 +55,7 @@ class LedgerView:
     head: str | None = None
     entry: LedgerEntry | None = None
     trust: TrustRoot | None = None
+    sound: SoundRecord | None = None
 
     def time(self, now: datetime) -> datetime:
         """The time that this ledger has at `now`: see `ledger_time`."""
@@ -110,7 +112,7 @@ class LedgerWrite:
     `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the
     approval commits that become extra parents of the entry, in a branch ledger). `entry` is required by a branch ledger and
     ignored by a folder; its `number` and `previous` are set by the store. `trust_files` replaces the snapshot of keys and
-    rules (path to bytes) when given.
+    rules (path to bytes) when given, `sound` the record of sound graphs; a folder keeps none.
     """
 
     state: LedgerState
@@ -118,6 +120,7 @@ class LedgerWrite:
     retire: tuple[str, ...] = ()
     consumed: tuple[Approval, ...] = ()
     trust_files: Mapping[str, bytes] | None = None
+    sound: SoundRecord | None = None
 
 
 class LedgerReader(Protocol):

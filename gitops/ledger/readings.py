@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gitops.approvals.documents import read_approval
@@ -13,7 +15,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
-from gitops.ledger.documents import read_intent, read_lock, read_state
+from gitops.ledger.documents import read_intent, read_lock, read_sound, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.model.ledger import LockObservation, UnreadableDocument
 
@@ -50,10 +52,20 @@ def state_cas(data: bytes) -> str:
     return f"sha256:{digest(data)}"
 
 
-def view_of(data: bytes | None) -> LedgerView:
-    """The view that the bytes of the state document give; None when there is no such document."""
+# One run looks at the same head several times, and the state of a large cluster takes long to read.
+@functools.lru_cache(maxsize=2)
+def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
+    """The view that the bytes of the state document give, with those of the record of sound graphs; None for no such document.
+
+    A record that cannot be read is as good as none: it only saves work.
+    """
     if data is None:
         return LedgerView()
+    if sound is not None:
+        record = None
+        with contextlib.suppress(IntegrityError):
+            record = read_sound(sound)
+        return replace(view_of(data), sound=record)
     try:
         return LedgerView(found=True, state=read_state(data), cas=state_cas(data))
     except IntegrityError as problem:

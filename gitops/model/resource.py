@@ -134,7 +134,7 @@ class DesiredState:
 
     def of_kind(self, kind: Kind) -> tuple[Resource, ...]:
         """All resources of one kind, in address order."""
-        return tuple(r for r in self.resources.values() if r.address.kind is kind)
+        return tuple(self.resources[address] for address in self.resources if address.kind is kind)
 
     def digests(self) -> Mapping[Address, str]:
         """Address to digest, in address order."""

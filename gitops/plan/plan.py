@@ -18,7 +18,6 @@ from gitops.cluster.observations import RECOVERIES, STATE_FILE, warn_of_intents
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.source import SourceMovedError
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
@@ -46,11 +45,8 @@ def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
 
     With `texts` the outcome also has the texts that change, for those who show how they differ.
     """
-    need, run = StateNeed.OPTIONAL, partial(_plan, texts=texts)
-    try:
-        return in_session(workspace, "plan", need, run, exclusive=False, loaded=load_advice(workspace))
-    except SourceMovedError:
-        return in_session(workspace, "plan", need, run, exclusive=False)
+    run = partial(_plan, texts=texts)
+    return in_session(workspace, "plan", StateNeed.OPTIONAL, run, exclusive=False, loaded=load_advice(workspace))
 
 
 def _plan(current: Session, *, texts: bool) -> PlanOutcome:

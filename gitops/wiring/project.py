@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.config.source import StampedTree
+from gitops.config.sound import ContentTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
@@ -50,7 +50,7 @@ from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
-from gitops.wiring.stores import admitted_root, graph_engine, graph_uri, open_store
+from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store
 from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class LocalProject:
             ledger=self.ledger,
             open_tree=open_commit_tree,
             cache=MemoryCache(),
+            compiler=cache(edition),
             provider=ClusterProvider,
             clock=SystemClock(),
             ids=RandomIds(),
@@ -394,6 +395,6 @@ class LocalProject:
         )
 
 
-def open_commit_tree(reader: GitReader, tree: str, root: str) -> StampedTree:
+def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
     """The files of a cluster folder in a commit."""
     return CommitTree(reader, tree, root=root)

@@ -14,8 +14,10 @@ from typing import Self
 from gitops.apply.entries import make_entry
 from gitops.bot.position import LedgerPosition
 from gitops.config.load import load_desired
+from gitops.config.sound import SoundRecord
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
+from gitops.wiring.stores import edition
 from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
@@ -192,7 +194,8 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     project = local.project
     rule = project.config().cluster(None)
     workspace = project.workspace(rule, commit, LedgerPosition(), actor=email("bot"))
-    desired = load_desired(workspace.tree).desired
+    loaded = load_desired(workspace.tree, workspace.vouched)
+    desired = loaded.desired
     if desired is None or workspace.governance is None:
         raise RuntimeError("the cluster does not load")
     state = LedgerState(
@@ -207,9 +210,12 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
         workspace,
         view,
         EntryKind.APPLY,
+        at=view.time(workspace.clock.now()),
         operation=RandomIds().ulid(),
         state_revision=1,
         config_digest=desired.config_digest,
         trust_applied=True,
     )
-    ledger.commit(view, LedgerWrite(state, entry, trust_files=workspace.governance.trust_files))
+    files, compiler = workspace.governance.trust_files, edition()
+    sound = None if compiler is None else SoundRecord(compiler, loaded.sound)
+    ledger.commit(view, LedgerWrite(state, entry, trust_files=files, sound=sound))

@@ -1,8 +1,13 @@
-"""Law: what is remembered changes how long a load takes, and nothing else. Poison is never more than wrong advice."""
+"""Law: what is remembered changes how long a load takes, and nothing else. Poison is never more than wrong advice.
+
+What a ledger vouches for is a fact where it is about the very files of the folder, and has no effect where it is not.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,9 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gitops.config.cache import MemoryCache
+from gitops.config.load import LoadResult, load_cached, load_desired
+from gitops.config.sound import SoundRecord, VouchedGraphs
 from gitops.config.source import MemoryTree, SourceLimits
+from gitops.model.address import Address
 from tests.support.effort import cases
-from tests.support.warm import cold, warm
+from tests.support.warm import cold, shown, warm
 
 _PG = [
     b"node Person {\n  name: String @key\n  age: I32?\n}\n",
@@ -27,6 +35,7 @@ _GQ = {
     "wrong": "query {0}() {{ match {{ $p: Nobody }} return {{ $p.age }} }}\n",
     "broken": "query {0} {{{{\n",
 }
+_COMPILER = "c" * 64
 _NAMES = ["a", "b", "c"]
 _PATHS = ["q/a.gq", "q/b.gq", "q/deep/c.gq", "r/a.gq", "x.gq"]
 _NEW_PATHS = ["q/n.gq", "q/deep/n.gq", "r/n.gq", "q/.gq"]
@@ -72,11 +81,12 @@ class Edits(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = MemoryCache()
+        self.cache, self.both = MemoryCache(), MemoryCache()
         self.files: dict[str, bytes] = {"p.yaml": b"rules: []\n"}
         self.refused: dict[str, str] = {}
         self.limits = SourceLimits()
         self.steps = 0
+        self.applied: tuple[SoundRecord, Mapping[Address, str]] = SoundRecord(_COMPILER, {}), {}
         for path in _SCHEMAS:
             self.files[path] = _PG[0]
         for number, path in enumerate(_PATHS):
@@ -132,13 +142,40 @@ class Edits(RuleBasedStateMachine):
         if names:
             del self.cache.entries[names[name % len(names)]]
 
+    def loaded(self) -> LoadResult:
+        tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
+        return load_desired(tree, VouchedGraphs(tree, _COMPILER, *self.applied))
+
+    @rule()
+    def apply(self) -> None:
+        """What an apply of the folder as it is leaves in the ledger; a folder with problems is not applied."""
+        found = self.loaded()
+        if found.desired is not None:
+            self.applied = SoundRecord(_COMPILER, found.sound), found.digests()
+
+    @rule(one=st.sampled_from(["g", "h"]), other=st.sampled_from(["g", "h"]))
+    def mix_up(self, one: str, other: str) -> None:
+        """The ledger says of one graph what is true of another."""
+        record, digests = self.applied
+        if other in record.graphs:
+            self.applied = replace(record, graphs={**record.graphs, one: record.graphs[other]}), digests
+
+    @rule(number=st.integers(0, 20))
+    def lose_a_digest(self, number: int) -> None:
+        record, digests = self.applied
+        if digests:
+            lost = sorted(digests)[number % len(digests)]
+            self.applied = record, {address: value for address, value in digests.items() if address != lost}
+
     @invariant()
-    def a_warm_load_says_what_a_cold_one_says(self) -> None:
+    def every_load_says_what_a_cold_one_says(self) -> None:
         tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
         expected = cold(tree)
         assert warm(tree, self.cache) == expected
         # Nothing has changed since: what was just kept must not matter either.
         assert warm(tree, self.cache) == expected
+        assert shown(self.loaded()) == expected
+        assert shown(load_cached(tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, *self.applied))) == expected
 
 
 TestEdits = Edits.TestCase

@@ -57,6 +57,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json")},
     "gitops.ledger.documents.LOCK": {1: ("lock.json",)},
+    "gitops.ledger.documents.SOUND": {1: ("sound_1.json",)},
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.server.documents.EVENT": {
         1: (

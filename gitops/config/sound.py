@@ -1,0 +1,113 @@
+"""The graphs of a cluster folder that a ledger vouches for: those that an apply read and compiled without any problem.
+
+A graph that is as it was is neither read nor compiled. It is as it was if these are the same:
+
+1. its declaration in `cluster.yaml`, and what git has at each path that the declaration names, by kind and object id. The id of a
+   folder covers everything below it, so that no file of the graph has to be named;
+2. the digests of its resources, which the state of the ledger records;
+3. the compiler: the sources of the languages and of the loader, and the Python that runs them.
+
+One digest covers 1 and 2; the compiler is recorded once for all graphs. What a record says of other files, of another declaration
+or for another state has another digest, so it is not believed. Only a verified entry of a ledger is asked for a record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from gitops.config.source import SourceError, StampedTree, normalize
+from gitops.core.canonical import digest
+from gitops.model.address import Address, Kind, graph_address, schema_address
+from gitops.model.resource import graph_composite
+
+
+class SoundGraph(NamedTuple):
+    """One graph without problems: the digest of what it is made of, and how many files and bytes that is."""
+
+    digest: str
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoundRecord:
+    """The graphs of one applied folder that had no problems, by their ids, and the digest of the compiler that found none."""
+
+    compiler: str
+    graphs: Mapping[str, SoundGraph]
+
+
+class ContentTree(StampedTree, Protocol):
+    """A tree whose files and folders have ids of their content."""
+
+    def object_id(self, place: str) -> str | None:
+        """Kind and id of what is at a normalized path, of a folder with all that is below it.
+
+        None where nothing is, or where the tree would refuse to read it.
+        """
+
+    def reopened(self) -> ContentTree:
+        """The same folder, of which nothing has been read yet."""
+
+
+class VouchedGraph(NamedTuple):
+    """A graph that need not be read: its record, and the digests of all its resources."""
+
+    record: SoundGraph
+    digests: Mapping[Address, str]
+
+
+class VouchedGraphs:
+    """The graphs of the folder `tree` that a ledger vouches for."""
+
+    def __init__(
+        self, tree: ContentTree, compiler: str, record: SoundRecord | None, recorded: Mapping[Address, str]
+    ) -> None:
+        """`compiler` is the one of this program. `record` and the `recorded` digests are those of one verified entry."""
+        self.tree = tree
+        self.compiler = compiler
+        self._recorded = recorded
+        self._graphs = {} if record is None or record.compiler != compiler else record.graphs
+
+    def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
+        """What is vouched for of a graph with this declaration, as in `config_form`; None if it has to be loaded."""
+        record, digests = self._graphs.get(graph), self._digests.get(graph)
+        if record is None or digests is None or record.digest != self.digest(graph, form, digests):
+            return None
+        return VouchedGraph(record, digests)
+
+    def digest(self, graph: str, form: Mapping[str, Any], digests: Mapping[Address, str]) -> str | None:
+        """The digest of what a graph is made of, by its declaration as in `config_form` and the digests of its resources.
+
+        None if a path that it names cannot be read, or if the digest of the graph is not that of its resources.
+        """
+        queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
+        composite = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
+        if digests.get(graph_address(graph)) != composite:
+            return None
+        listed = form["queries"]
+        if isinstance(listed, dict):
+            listed = [query["file"] for query in listed.values()]
+        found = []
+        for path in (form["schema"], *([listed] if isinstance(listed, str) else listed)):
+            try:
+                found.append(self.tree.object_id(normalize(path, confined=True)))
+            except SourceError:
+                return None
+        # Any text may stand in a declaration, also one that UTF-8 cannot write: this form of JSON has all of them in ASCII.
+        made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
+        return None if None in found else digest(made_of)
+
+    @cached_property
+    def _digests(self) -> Mapping[str, dict[Address, str]]:
+        """The recorded digests by graph."""
+        found: dict[str, dict[Address, str]] = {}
+        for address, value in self._recorded.items():
+            graph = address.graph
+            if graph is not None:
+                found.setdefault(graph, {})[address] = value
+        return found

@@ -1,0 +1,69 @@
+"""What the newest entry found sound is neither read nor compiled again: not by a plan, and not by the next apply."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops.config import compiler
+from gitops.forge.events import RequestAction, RequestEvent
+from gitops.ledger.documents import read_sound
+from tests.support.bot_stage import QUERY, Stage
+from tests.support.loop import LEDGER, Loop, email
+
+pytestmark = pytest.mark.e2e
+
+OTHER = b"query titles() { match { $y: Note } return { $y.title } }\n"
+
+
+@pytest.fixture
+def stage(known: Loop) -> Stage:
+    return Stage(known)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The schemas that are compiled from here on, to load a folder."""
+    seen: list[bytes] = []
+    original = compiler.compile_schema
+
+    def noting(schema: bytes) -> object:
+        seen.append(schema)
+        return original(schema)
+
+    monkeypatch.setattr(compiler, "compile_schema", noting)
+    return seen
+
+
+def _apply(stage: Stage, number: int, text: bytes) -> None:
+    stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text})
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(number), email("carol"))
+
+
+def _schemas(compiled: list[bytes]) -> set[bytes]:
+    found = {b"legacy" if b"Contact" in schema else b"notes" for schema in compiled}
+    compiled.clear()
+    return found
+
+
+def test_an_entry_vouches_for_what_its_apply_found_sound(stage: Stage, compiled: list[bytes]) -> None:
+    _apply(stage, 1, QUERY)
+    record = read_sound(
+        stage.loop.store.read(stage.loop.store.commit(stage.loop.tip(LEDGER)).tree, "sound.json") or b""
+    )
+    assert sorted(record.graphs) == ["legacy", "notes"]
+    _schemas(compiled)
+    # A plan of a change of one graph compiles that graph alone; so does its apply, which vouches for both again.
+    head = stage.propose("alice", "query-2", {"cluster/notes.gq": OTHER}, stage.loop.tip())
+    stage.handle(RequestEvent(2, RequestAction.OPENED, head))
+    assert stage.loop.status(head, "plan") == "success: 2 change(s)"
+    assert _schemas(compiled) == {b"notes"}
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(2), email("carol"))
+    assert stage.loop.status(stage.loop.tip(), "apply") == "success: 1 applied, 0 deferred or blocked"
+    assert _schemas(compiled) == {b"notes"}
+    # What is applied is known: nothing is left to compile.
+    head = stage.propose("alice", "words", {"cluster/README.md": b"More words.\n"}, stage.loop.tip())
+    stage.handle(RequestEvent(3, RequestAction.OPENED, head))
+    assert stage.loop.status(head, "plan") == "success: 0 change(s)"
+    assert _schemas(compiled) == set()
