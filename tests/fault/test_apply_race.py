@@ -120,7 +120,7 @@ class Race:
             return
         for _ in range(1000):
             with contextlib.suppress(ConflictError):
-                self.life.change(self.name, {path: content})
+                self.life.change("dora", {path: content})
                 return
         raise AssertionError("the branch never stood still")
 
@@ -134,9 +134,9 @@ class Race:
         else:
             rules = {
                 "gitops.yaml": self.life.config.encode(),
-                ".gitops/allowed_signers": self.life.signers("bot", "ada"),
+                ".gitops/allowed_signers": self.life.signers("bot", "ada", "dora"),
             }
-            self.life.change("mallory", {**FILES, **START, **rules})
+            self.life.change("dora", {**FILES, **START, **rules})
         assert import_cluster(self.workspace()).ok
         assert apply(self.workspace()).converged
 

@@ -123,15 +123,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     life = scene.life
     configure(scene)
     files = {**FILES, "cluster/cluster.yaml": declared("notes", "legacy"), "gitops.yaml": life.config.encode()}
-    life.change("mallory", {**files, ".gitops/allowed_signers": life.signers("bot", "ada", "ben")})
+    life.change("dora", {**files, ".gitops/allowed_signers": life.signers("bot", "ada", "ben", "dora")})
     assert scene.gitops("import")["ok"]
     assert scene.gitops("apply")["converged"]
     record = io.BytesIO(json.dumps({"type": "Note", "data": ROW}).encode())
     load_records(LoadRequest(str(scene.graph("notes")), record), WriteContext(FixedClock(START), SequentialIds(900)))
     graphs = GRAPHS["notes"] + "".join(f"  {name}: {{schema: legacy.pg}}\n" for name in NEW)
-    life.change(
-        "mallory", {"cluster/cluster.yaml": f"version: 1\ngraphs:\n{graphs}".encode(), "cluster/notes.pg": WIDER}
-    )
+    life.change("dora", {"cluster/cluster.yaml": f"version: 1\ngraphs:\n{graphs}".encode(), "cluster/notes.pg": WIDER})
     life.approve("ada", "graph.legacy")
     return scene
 
