@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
@@ -34,8 +34,9 @@ class Situation:
 
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
-    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `gates`: kinds of reversible
-    change that the rules gate. `gated`: addresses whose change has a gate.
+    whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
+    recorded to be bound to, None where the ledger does not say which. `gates`: kinds of reversible change that the rules
+    gate. `gated`: addresses whose change has a gate.
     """
 
     pending: frozenset[str]
@@ -46,10 +47,17 @@ class Situation:
     policy_graphs: Mapping[Address, tuple[str, ...]]
     gates: frozenset[str] = frozenset()
     gated: frozenset[Address] = frozenset()
+    guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
         return graph is not None and graph in self.deleted and graph_address(graph) in self.approved
+
+    def guards(self, policy: Address) -> bool:
+        """Whether a recorded policy guards a graph that is declared no longer, and that stays all the same."""
+        known = self.guarded.get(policy, ())
+        graphs = self.deleted if known is None else self.deleted.intersection(known)
+        return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
     def waits(self, graph: str | None) -> bool:
         """Whether the graph is not created, or its schema not migrated, before that is approved."""
@@ -198,11 +206,15 @@ class PolicyKind(ResourceKind):
     catalog_suffix = ".yaml"
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation."""
+        """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
+
+        A graph whose delete waits keeps its policy: what the change declares no longer guards it.
+        """
         bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
         if any(graph in situation.pending for graph in bound):
             return _RECOVERY_PENDING
-        if any(graph in situation.created and situation.waits(graph) for graph in bound):
+        waits = any(graph in situation.created and situation.waits(graph) for graph in bound)
+        if waits or situation.guards(change.address):
             return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
         return _APPLIED
 

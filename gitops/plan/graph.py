@@ -12,11 +12,14 @@ order tearing down:
 | delete        | create/update | recorded             | R before D: see below                       |
 | delete        | delete        | recorded             | D before R                                  |
 
+A policy guards the graphs that it is recorded to be bound to. If R is such a graph and is deleted, it is R before D, whatever D
+does: until R is gone, its policy stays as it is.
+
 Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
 for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
 
 Graph deletes destroy data. They, and the removals that ride on them, stand behind one barrier that everything else must
-have passed: they run last, and not at all after any failure.
+have passed: they run last, and not at all after any failure. Policies of deleted graphs come after them.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ _REASONS = {
     (Kind.QUERY, Kind.GRAPH): "graph_query",
     (Kind.POLICY, Kind.GRAPH): "policy_target",
 }
+_GUARD = (Kind.POLICY, Kind.GRAPH)
 _EMPTY = ExecutionGraph()
 
 References = Mapping[Address, tuple[Address, ...]]
@@ -142,7 +146,9 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         other = plan.active.get(target)
         if other is None:
             continue
-        if other.action is Action.DELETE:
+        if other.action is Action.DELETE and (name.kind, other.address.kind) == _GUARD:
+            edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
+        elif other.action is Action.DELETE:
             edges.append(_edge(change, other, (name, other.address), between))
         elif deleted:
             edges.append(_edge(other, change, (name, other.address), between))

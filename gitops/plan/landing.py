@@ -130,8 +130,8 @@ def _check_update(current: Session, change: Change) -> None:
 
 
 def _check_create(current: Session, change: Change) -> None:
-    if current.workspace.governance is not None and not current.view.found:
-        return  # The first apply of a branch ledger imports what is there before it creates anything.
+    if not current.view.found:
+        return  # Without a ledger, an import records what is there before anything is created.
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT:

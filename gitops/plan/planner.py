@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from gitops.approvals.data import covers_change, data_refusal
 from gitops.approvals.verify import change_digest, change_form
@@ -14,12 +15,13 @@ from gitops.model.address import Address, Kind, cluster_address, schema_address,
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Gate, Situation, rules_of
-from gitops.model.ledger import LedgerState
+from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, SchemaImpact, TrustChange
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
 from gitops.plan.graph import build_graph
 
+_NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
 _STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
 
 
@@ -40,6 +42,9 @@ def make_plan(inputs: PlanInputs) -> Plan:
             found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
             code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
             problems.add(code, need.resource, detail)
+    unasked = {a.resource for a in inputs.approvals if a.consumed_at is None} - gates.keys()
+    for address in sorted(unasked.intersection(c.address for c in changes)):
+        problems.add(Code.APPROVAL_STALE, address, _STALE)
     for need in required:
         if 0 < len(need.approvals) < need.needed:
             detail = f"{len(need.approvals)} of {need.needed} approvals are there"
@@ -89,7 +94,7 @@ def _describe(
         for change in ((inputs.only,) if inputs.only is not None else _differences(inputs))
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
-    situation = replace(survey(changes, edges, inputs.pending), gates=inputs.gates)
+    situation = replace(survey(changes, edges, inputs.pending, inputs.state.resources), gates=inputs.gates)
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
@@ -147,10 +152,16 @@ def _with_vanished(changes: list[Change], desired: DesiredState, state: LedgerSt
     return [*(change for change in changes if change.address not in again), *made]
 
 
-def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iterable[str]) -> Situation:
+def survey(
+    changes: Sequence[Change],
+    edges: Iterable[Dependency],
+    pending: Iterable[str],
+    recorded: Mapping[Address, AppliedResource] = _NOTHING,
+) -> Situation:
     """The situation that these changes make, with no approval counted yet.
 
     `edges` has at least those of all desired policies; `pending` are graph ids whose interrupted operation is not settled.
+    `recorded` says what policies guard.
     """
     graphs = {c.address.name: c.action for c in changes if c.address.kind is Kind.GRAPH}
     created = frozenset(graph for graph, action in graphs.items() if action is Action.CREATE)
@@ -171,7 +182,13 @@ def survey(changes: Sequence[Change], edges: Iterable[Dependency], pending: Iter
         schema_unsettled=unsettled,
         approved=frozenset(),
         policy_graphs=bound,
+        guarded={c.address: _guarded(recorded[c.address]) for c in changes if c.address in recorded},
     )
+
+
+def _guarded(policy: AppliedResource) -> tuple[str, ...] | None:
+    """The graphs that a recorded policy is bound to."""
+    return None if policy.applies_to is None else tuple(Address(scope).name for scope in policy.applies_to)
 
 
 def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, ...]:

@@ -39,7 +39,7 @@ ENVELOPES = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
     "plan": (
         "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes blast_radius "
-        "approvals_required diagnostics"
+        "approvals_required lands obstacles diagnostics"
     ),
     "apply": (
         "ok config_dir actor desired_revision state_observations changes applied_count deferred_count converged "
@@ -52,7 +52,7 @@ ENVELOPES = {
     "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
 OPTIONAL = {
-    "plan": {"plan_digest"},
+    "plan": {"plan_digest", "lands", "obstacles"},
     "apply": {"actor"},
     "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},
 }
@@ -166,7 +166,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     assert any(line.startswith("WARN  apply_dependency_blocked graph.knowledge: ") for line in blocked)
     approved = first(gitops("--as", "sam", "approve", "graph.knowledge", *at, *gitops.seen(*at)))
     assert approved.startswith("cluster approve: delete graph.knowledge approved by sam (approval ")
-    assert first(gitops("apply", *at)) == "cluster apply: 3 applied, 0 deferred/blocked"
+    assert first(gitops("apply", *at)) == "cluster apply: 4 applied, 0 deferred/blocked"
     assert first(gitops("status", *at)).endswith(", 0 resource(s)")
 
 

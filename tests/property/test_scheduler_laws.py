@@ -396,6 +396,7 @@ def test_graphs_are_deleted_last_and_not_after_any_failure(plan, workers, data):
     trace = simulate(Case(graph, durations, endings), workers)
     gone = {n.id for n in graph.nodes if n.kind == "graph" and n.action is Action.DELETE}
     late = gone | {e.before for e in graph.edges if e.after in gone} - {BARRIER}
+    late |= {e.after for e in graph.edges if e.reason == "policy_guard"}
     early = set(ids) - late - {BARRIER}
     failed = False
     for index, (kind, name, _) in enumerate(trace.events):

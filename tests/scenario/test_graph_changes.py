@@ -148,13 +148,13 @@ def test_a_mixed_run_does_what_it_may_and_says_the_rest(cluster):
     assert rulings(outcome.changes) == {
         "graph.gone": "delete blocked:approval_required",
         "graph.keep": "update derived",
-        "policy.base": "update applied",
+        "policy.base": "update blocked:dependency_not_applied",
         "query.keep.find_person": "update applied",
         "schema.gone": "delete blocked:approval_required",
     }
     assert outcome.ok
     assert not outcome.converged
-    assert codes(outcome) == ["apply_dependency_blocked"] * 2
+    assert codes(outcome) == ["apply_dependency_blocked"] * 3
     assert cluster.state.config_digest != cluster.desired().config_digest
 
 
@@ -229,11 +229,14 @@ def test_a_removal_without_approval_is_blocked_and_repeating_it_writes_nothing(c
     remove_graph(cluster)
     first = cluster.apply()
     assert first.ok
-    blocked = {t: r for t, r in rulings(first.changes).items() if t != "policy.base"}
-    assert blocked == dict.fromkeys([GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS], "delete blocked:approval_required")
-    assert cluster.state.resources == {t: r for t, r in resources.items() if t != "policy.base"}
+    waiting = dict.fromkeys([GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS], "blocked:approval_required")
+    waiting["policy.base"] = "blocked:dependency_not_applied"
+    assert rulings(first.changes) == {address: f"delete {why}" for address, why in waiting.items()}
+    assert cluster.state.resources == resources
     assert cluster.live("knowledge") == SCHEMA
-    assert statuses(cluster.state) == dict.fromkeys([GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS], "blocked:approval_required")
+    assert statuses(cluster.state) == waiting
+    # It is served, and its policy guards it.
+    assert [graph.policy for graph in cluster.ready().graphs] == ["base"]
     before = cluster.state_bytes
     assert not cluster.apply().state_written
     assert cluster.state_bytes == before

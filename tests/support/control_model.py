@@ -75,6 +75,14 @@ class Seen:
         return {t: r["digest"] for t, r in self.state["applied_revision"]["resources"].items()}
 
     @property
+    def policies(self) -> dict[str, Document]:
+        """What is recorded of each policy by address."""
+        if self.state is None:
+            return {}
+        found = self.state["applied_revision"]["resources"]
+        return {text: each for text, each in found.items() if text.startswith("policy.")}
+
+    @property
     def config_digest(self) -> str | None:
         """Of the last configuration that was applied completely."""
         return None if self.state is None else self.state["applied_revision"].get("config_digest")
@@ -354,6 +362,8 @@ class History:
             told = [d["approval_id"] for d in after.sidecars.values() if d["graph_id"] == graph]
             assert by in {*after.recorded_uses, *told}, f"{graph} was removed and nothing says by whose leave"
         self._vanishes_with_approval(before, after, removed)
+        if desired is not None:
+            self._keeps_guards(before, after, desired)
         blobs = {k for k in before.files if k.startswith("__cluster/resources/")}
         assert blobs <= after.files.keys(), "a blob was removed"
 
@@ -368,6 +378,15 @@ class History:
             assert after.recorded_uses.get(approval) == record, "the record of a use was changed"
         self.uses = dict(after.recorded_uses)
         assert set(self.uses) <= set(after.approvals)
+
+    def _keeps_guards(self, before: Seen, after: Seen, desired: DesiredState) -> None:
+        """A policy lets go of a graph that is declared no longer only when that graph is gone."""
+        for name, entry in before.policies.items():
+            kept = {text.removeprefix("graph.") for text in entry.get("applies_to", ()) if text in after.resources}
+            for graph in kept - desired.graphs.keys():
+                # A refresh drops a policy whose text is lost, so that the next apply publishes it again.
+                lost = sha(_blob(after, name, entry["digest"])) != entry["digest"]
+                assert lost or after.policies.get(name) == entry, f"{name} changed while {graph} stays"
 
     def _vanishes_with_approval(self, before: Seen, after: Seen, removed: set[str]) -> None:
         """Whatever is spent was spent on a graph that is gone, and a graph that is gone spent it in the same write."""

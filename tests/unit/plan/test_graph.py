@@ -120,17 +120,15 @@ def test_deleted_graph_goes_after_what_rides_on_it():
 
 def test_barrier_separates_graph_deletes_from_all_else():
     late = ["graph.x", "schema.x", "query.x.q"]
-    early = ["graph.n", "schema.n", "policy.p", "query.kb.q"]
-    actions = {"policy.p": "delete", "query.kb.q": "update"}
+    early = ["graph.n", "schema.n", "query.kb.q"]
+    actions = {"query.kb.q": "update"}
     changes = [*(change(t, "delete") for t in late), *(change(t, actions.get(t, "create")) for t in early)]
-    graph = build(changes, catalog("n"), (*catalog("x", "q"), *needs("policy.p -> graph.x")))
+    graph = build(changes, catalog("n"), catalog("x", "q"))
     assert {e.before for e in graph.edges if e.reason == "stage_barrier"} == set(early)
     assert {e.after for e in graph.edges if e.reason == "finish_barrier"} == set(late)
-    assert "policy.p -> graph.x [policy_target]" in arrows(graph)
     assert order(graph) == [
         "graph.n",
         "schema.n",
-        "policy.p",
         "query.kb.q",
         BARRIER,
         "query.x.q",
@@ -149,11 +147,18 @@ def test_barrier_never_closes_a_cycle():
     assert f"{BARRIER} -> policy.p [finish_barrier]" in arrows(graph)
 
 
-def test_reference_is_dropped_before_its_target_is_deleted():
-    changes = [change("policy.open", "update"), change("graph.old", "delete")]
+@pytest.mark.parametrize("action", ["update", "delete"])
+def test_a_policy_guards_a_graph_until_it_is_gone(action):
+    changes = [change("policy.open", action), change("graph.old", "delete")]
     graph = build(changes, needs("policy.open -> graph.kb"), needs("policy.open -> graph.old"))
-    assert "policy.open -> graph.old [policy_target]" in arrows(graph)
-    assert order(graph).index("policy.open") < order(graph).index("graph.old")
+    assert "graph.old -> policy.open [policy_guard]" in arrows(graph)
+    assert order(graph).index("graph.old") < order(graph).index("policy.open")
+
+
+def test_reference_is_dropped_before_its_target_is_deleted():
+    changes = [change("query.kb.find", "update"), change("query.kb.old", "delete")]
+    graph = build(changes, (), needs("query.kb.find -> query.kb.old"))
+    assert order(graph) == ["query.kb.find", "query.kb.old"]
 
 
 def test_reference_that_is_only_recorded_orders_no_building():

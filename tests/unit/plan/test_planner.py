@@ -53,7 +53,12 @@ REMOVAL = PlanInputs(desired({}), state(FULL, BOUND))
 def test_one_gate_per_graph_subtree():
     made = plan(REMOVAL)
     assert [(r.resource, r.satisfied) for r in made.approvals_required] == [("graph.g", False)]
-    assert {c.address for c in made.changes if c.reason is not None} == {"graph.g", "schema.g", "query.g.q"}
+    assert {c.address for c in made.changes if c.reason is not None} == {
+        "graph.g",
+        "schema.g",
+        "query.g.q",
+        "policy.p",
+    }
 
 
 def test_a_schema_that_goes_alone_is_gated_and_never_carried_out():
@@ -80,7 +85,7 @@ def test_an_approved_delete_runs_behind_everything_else():
     inputs = replace(REMOVAL, desired=desired({"graph.h": "", "schema.h": "5"}))
     made = plan(replace(inputs, approvals=(approval(inputs, "graph.g"),)))
     order = [n.id for n in sorted(made.graph.nodes, key=lambda n: n.position)]
-    assert order[-1] == "graph.g"
+    assert order[-2:] == ["graph.g", "policy.p"]
     assert order.index("graph.h") < order.index("schema.g")
 
 

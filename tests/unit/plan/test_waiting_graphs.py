@@ -33,3 +33,16 @@ def test_a_policy_waits_for_the_creation_of_a_graph_and_not_for_its_migration() 
     assert rules_of(POLICY).classify(change, MIGRATED) == APPLIED
     removed = Change(POLICY, Action.DELETE, "a" * 64, None)
     assert rules_of(POLICY).classify(removed, CREATED) == APPLIED
+
+
+@pytest.mark.parametrize("action", [Action.UPDATE, Action.DELETE])
+@pytest.mark.parametrize("guarded", [("notes", "people"), None], ids=["bound", "bindings unknown"])
+def test_a_policy_guards_a_graph_whose_delete_waits(action: Action, guarded: tuple[str, ...] | None) -> None:
+    """Whatever takes the policy away from the graph waits until the graph is gone."""
+    change = Change(POLICY, action, "a" * 64, None if action is Action.DELETE else "b" * 64)
+    gone = replace(CALM, policy_graphs={}, deleted=frozenset({"notes"}), guarded={POLICY: guarded})
+    approved = replace(gone, approved=frozenset({graph_address("notes")}))
+    assert rules_of(POLICY).classify(change, gone) == WAITS
+    assert rules_of(POLICY).classify(change, approved) == APPLIED
+    assert rules_of(POLICY).classify(change, replace(approved, pending=frozenset({"notes"}))) == WAITS
+    assert rules_of(POLICY).classify(change, replace(gone, guarded={POLICY: ("people",)})) == APPLIED
