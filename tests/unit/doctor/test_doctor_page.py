@@ -41,3 +41,29 @@ def test_every_attack_is_on_the_page_and_has_a_name_of_its_own() -> None:
 
 def test_every_attack_names_a_page_that_there_is() -> None:
     assert [a.name for a in ATTACKS if not (ROOT / a.rule.partition(":")[0]).is_file()] == []
+
+
+def _table(text: str) -> list[list[str]]:
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if row[0] not in ("attack", "situation", "what is tried")]
+
+
+def _covered() -> list[list[str]]:
+    return _table(read_page("doctor.md").partition("### What is covered where\n")[2])
+
+
+def test_what_is_said_to_find_an_attack_is_an_attack_or_a_check() -> None:
+    known = _rows("Checks") | {attack.name for attack in ATTACKS}
+    found_by = [row[-1] for row in _covered()]
+    assert {name for cell in found_by for name in re.findall(r"`([a-z.-]+)`", cell)} <= known
+    assert [cell for cell in found_by if "`" not in cell and not cell.startswith("a test only")] == []
+
+
+def test_every_row_has_tests_that_exist() -> None:
+    rows = _table(read_page("attack-tests.md"))
+    assert [row[0] for row in rows] == [row[0] for row in _covered()]
+    assert rows
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    named = [re.findall(r"`(test_\w+)`", row[1]) for row in rows]
+    assert all(named)
+    assert [name for names in named for name in names if f"def {name}(" not in text] == []
