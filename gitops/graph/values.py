@@ -29,9 +29,11 @@ __all__ = [
     "CellError",
     "cell_to_json",
     "compact_json",
+    "compared_with",
     "is_unicode",
     "json_to_cell",
     "key_text",
+    "nearest_single",
     "unknown_member",
 ]
 
@@ -45,11 +47,9 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
 MOMENTS = (DAYS[0] * 86_400_000, (DAYS[1] + 1) * 86_400_000 - 1)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_DATETIME = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(Z|[+-]\d{2}:\d{2})?)?",
-    re.ASCII,
-)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
+_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})?", re.ASCII)
+_DAY_MS = 86_400_000
 
 
 COMPARE: Mapping[ComparisonOperator, Callable[[Any, Any], Any]] = {
@@ -128,6 +128,28 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def nearest_single(value: float) -> float:
+    """The 32-bit float nearest to a number, infinite where there is none."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def compared_with(kind: PropType, number: Any) -> Any:
+    """A number, or a list of them, as it is compared with cells of this type.
+
+    A 32-bit float is compared with the 32-bit float that is nearest: 0.1 equals what 0.1 was stored as. Everything else
+    compares as what it is.
+    """
+    if kind.scalar not in (Scalar.F32, Scalar.VECTOR) or number is None:
+        return number
+    if isinstance(number, (list, tuple)):
+        return [compared_with(kind, each) for each in number]
+    rounded = nearest_single(number)
+    return rounded if math.isfinite(rounded) else number
+
+
 def is_unicode(text: str) -> bool:
     """Whether a text can be stored: half of a surrogate pair cannot."""
     try:
@@ -178,33 +200,37 @@ def _float(value: Any, kind: PropType) -> float:
 def _date(value: Any, kind: PropType) -> int:
     if type(value) is int and DAYS[0] <= value <= DAYS[1]:
         return value
-    if isinstance(value, str) and _DATE.fullmatch(value):
-        try:
-            return date.fromisoformat(value).toordinal() - _EPOCH_DAY
-        except ValueError:
-            pass
-    raise CellError(f"invalid Date literal {_excerpt(value)}: expects {kind} as YYYY-MM-DD or days since 1970-01-01")
+    cell = _read_moment(value) if isinstance(value, str) else None
+    if cell is None:
+        raise CellError(
+            f"invalid Date literal {_excerpt(value)}: expects {kind} as YYYY-MM-DD or days since 1970-01-01"
+        )
+    return cell // _DAY_MS
 
 
 def _datetime(value: Any, kind: PropType) -> int:
     if type(value) is int and MOMENTS[0] <= value <= MOMENTS[1]:
         return value
-    match = _DATETIME.fullmatch(value) if isinstance(value, str) else None
-    if match:
-        day, time, fraction, zone = match.groups()
-        offset = "+00:00" if zone in (None, "Z") else zone
-        try:
-            moment = datetime.fromisoformat(f"{day}T{time or '00:00:00'}{offset}")
-            whole = (moment - _EPOCH) // timedelta(seconds=1)
-        except (ValueError, OverflowError):
-            pass
-        else:
-            cell = whole * 1000 + int((fraction or "0")[:3].ljust(3, "0"))
-            if MOMENTS[0] <= cell <= MOMENTS[1]:
-                return cell
-    raise CellError(
-        f"invalid DateTime literal {_excerpt(value)}: expects {kind} as ISO 8601 text or milliseconds since 1970"
-    )
+    cell = _read_moment(value) if isinstance(value, str) else None
+    if cell is None:
+        what = "ISO 8601 text or milliseconds since 1970"
+        raise CellError(f"invalid DateTime literal {_excerpt(value)}: expects {kind} as {what}")
+    return cell
+
+
+def _read_moment(text: str) -> int | None:
+    """The milliseconds of a day (its midnight), or of a day with a time (RFC 3339; UTC without an offset); else None."""
+    try:
+        if day := _DATE.fullmatch(text):
+            return (date(*map(int, day.groups())).toordinal() - _EPOCH_DAY) * _DAY_MS
+        if moment := _MOMENT.fullmatch(text):
+            day_text, time, fraction, zone = moment.groups()
+            at = datetime.fromisoformat(f"{day_text}T{time}{'+00:00' if zone in (None, 'Z', 'z') else zone}")
+            cell = (at - _EPOCH) // timedelta(seconds=1) * 1000 + int((fraction or "0")[:3].ljust(3, "0"))
+            return cell if MOMENTS[0] <= cell <= MOMENTS[1] else None
+    except (ValueError, OverflowError):
+        pass
+    return None
 
 
 def _vector(value: Any, kind: PropType) -> list[float]:

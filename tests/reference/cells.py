@@ -20,9 +20,9 @@ from gitops.language.query.ast import ComparisonOperator
 from gitops.language.schema import PropType, Scalar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+DAY = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)", re.ASCII)
 LARGEST_SINGLE = float.fromhex("0x1.fffffep+127")
-MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?)?", re.ASCII)
+MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 RANGES = {
     Scalar.I32: (-(2**31), 2**31 - 1),
     Scalar.I64: (-(2**63), 2**63 - 1),
@@ -56,23 +56,26 @@ def single(number: float) -> float:
 
 
 def days(text: str) -> int:
-    """The days of a Date text."""
+    """The days of a Date text; of one with a time, the day that it is then in UTC."""
+    found = DAY.fullmatch(text)
+    if found is None:
+        return moment(text) // 86_400_000
     try:
-        if DAY.fullmatch(text):
-            return (date.fromisoformat(text) - EPOCH.date()).days
+        return (date(*map(int, found.groups())) - EPOCH.date()).days
     except ValueError:
-        pass
-    raise Refused("literal", f"invalid Date literal {text!r}")
+        raise Refused("literal", f"invalid Date literal {text!r}") from None
 
 
 def moment(text: str) -> int:
     """The milliseconds of a DateTime text: no offset is UTC, a bare date is its midnight, finer digits are cut off."""
+    if DAY.fullmatch(text):
+        return days(text) * 86_400_000
     found = MOMENT.fullmatch(text)
     if found is not None:
         day, time, fraction, offset = found.groups()
-        zone = "+00:00" if offset in (None, "Z") else offset
+        zone = "+00:00" if offset in (None, "Z", "z") else offset
         try:
-            whole = datetime.fromisoformat(f"{day}T{time or '00:00:00'}{zone}")
+            whole = datetime.fromisoformat(f"{day}T{time}{zone}")
         except ValueError:
             whole = None
         if whole is not None:
@@ -174,6 +177,15 @@ def compare(left: Any, sign: ComparisonOperator, right: Any) -> bool:
     if sign is ComparisonOperator.STARTS_WITH:
         return left.startswith(right)
     return COMPARISONS[sign](left, right)
+
+
+def beside(value: Any, other: PropType) -> Any:
+    """A constant as it is compared with a property of this type: beside 32-bit floats it is one, if it is in their range."""
+    if isinstance(value, list):
+        return [beside(each, other) for each in value]
+    if other.scalar not in (Scalar.F32, Scalar.VECTOR) or value is None or math.isinf(single(value)):
+        return value
+    return single(value)
 
 
 def to_json(cell: Any, kind: PropType) -> Any:

@@ -10,10 +10,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gitops.language.query.typed import Absent, Direction, Filter, Scan, TextFilter, Traverse, TypedClause, TypedExpr
+from gitops.language.query.typed import (
+    Absent,
+    Constant,
+    Direction,
+    Filter,
+    ParameterValue,
+    PropertyValue,
+    Scan,
+    TextFilter,
+    Traverse,
+    TypedClause,
+    TypedExpr,
+)
 from gitops.language.schema import Catalog
 from gitops.language.schema.types import TypeKind
-from tests.reference.cells import compare
+from tests.reference.cells import beside, compare
 from tests.reference.graph import Edge, Graph
 
 Row = dict[str, str]
@@ -66,15 +78,24 @@ class Match:
         if isinstance(clause, Scan):
             return all(self._pair(test, row) for test in clause.tests)
         if isinstance(clause, Filter):
-            return compare(self.value(self, row, clause.left), clause.operator, self.value(self, row, clause.right))
+            left, right = self._sides(row, clause.left, clause.right)
+            return compare(left, clause.operator, right)
         if isinstance(clause, TextFilter):
             return self.value(self, row, clause.match) is True
         if isinstance(clause, Absent):
             return not self.rows(clause.clauses, row)
         return True
 
+    def _sides(self, row: Row, left: TypedExpr, right: TypedExpr) -> tuple[Any, Any]:
+        one, other = self.value(self, row, left), self.value(self, row, right)
+        if isinstance(left, PropertyValue) and isinstance(right, (Constant, ParameterValue)):
+            other = beside(other, left.type)
+        if isinstance(right, PropertyValue) and isinstance(left, (Constant, ParameterValue)):
+            one = beside(one, right.type)
+        return one, other
+
     def _pair(self, test: Any, row: Row) -> bool:
-        held, wanted = self.value(self, row, test.property), self.value(self, row, test.value)
+        held, wanted = self._sides(row, test.property, test.value)
         if held is None or wanted is None:
             return False
         return wanted in held if test.membership else held == wanted

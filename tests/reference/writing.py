@@ -22,7 +22,7 @@ from gitops.language.query.typed import (
 )
 from gitops.language.schema import Catalog, EdgeType, NodeType, Schema
 from gitops.language.schema.types import TypeKind
-from tests.reference.cells import Refused, cell_of, compare, instant
+from tests.reference.cells import Refused, beside, cell_of, compare, instant
 from tests.reference.graph import Edge, Graph, Row, check_cardinality, check_row, check_unique, degrees, node_id
 from tests.reference.reading import Options, operand, parameters
 
@@ -158,7 +158,10 @@ class _Run:
         return operand(raw, value.type)
 
     def _passes(self, predicate: Predicate, row: Mapping[str, Any]) -> bool:
-        return compare(row[predicate.name], predicate.operator, self._value(predicate.value))
+        wanted = self._value(predicate.value)
+        if not isinstance(predicate.value, NowValue):
+            wanted = beside(wanted, predicate.type)
+        return compare(row[predicate.name], predicate.operator, wanted)
 
 
 def _constant(value: TypedExpr) -> Any:

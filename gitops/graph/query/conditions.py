@@ -6,14 +6,13 @@ Constants are literals, parameters and `now()`, read once before anything else h
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.values import FLIPPED, CellError, json_to_cell
+from gitops.graph.values import FLIPPED, CellError, compared_with, json_to_cell, nearest_single
 from gitops.language.query import CheckedQuery, ComparisonOperator
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.query.typed import (
@@ -93,7 +92,7 @@ def _read(value: Any, kind: PropType) -> Any:
         return [_read(each, item) for each in value] if kind.scalar is not Scalar.VECTOR else [float(v) for v in value]
     if kind.scalar is Scalar.F32:
         # A parameter of 32 bits equals a property of 32 bits that was given the same number.
-        return struct.unpack("<f", struct.pack("<f", value))[0]
+        return nearest_single(value)
     if kind.scalar in _TEXTS:
         return json_to_cell(value, kind)
     if isinstance(value, str):
@@ -147,11 +146,20 @@ def read_condition(clause: Filter | PairTest | TextFilter, constants: Constants)
         return Condition(clause.match, ComparisonOperator.EQ, Cell(True, PropType(Scalar.BOOL), "true"))
     if isinstance(clause, PairTest):
         sign = ComparisonOperator.CONTAINS if clause.membership else ComparisonOperator.EQ
-        return Condition(clause.property, sign, _side(clause.value, constants))
+        return _condition(clause.property, sign, _side(clause.value, constants))
     left, right = _side(clause.left, constants), _side(clause.right, constants)
     if isinstance(left, Cell) and not isinstance(right, Cell) and clause.operator in FLIPPED:
-        return Condition(right, FLIPPED[clause.operator], left)
-    return Condition(left, clause.operator, right)
+        return _condition(right, FLIPPED[clause.operator], left)
+    return _condition(left, clause.operator, right)
+
+
+def _condition(left: ConditionSide, sign: ComparisonOperator, right: ConditionSide) -> Condition:
+    """The condition, with a constant beside a property as it is compared with that."""
+    if isinstance(left, PropertyValue) and isinstance(right, Cell):
+        right = replace(right, value=compared_with(left.type, right.value))
+    elif isinstance(right, PropertyValue) and isinstance(left, Cell):
+        left = replace(left, value=compared_with(right.type, left.value))
+    return Condition(left, sign, right)
 
 
 def _side(value: TypedExpr, constants: Constants) -> ConditionSide:

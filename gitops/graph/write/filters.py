@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gitops.graph.values import COMPARE
-from gitops.graph.write.operands import nearest_single
+from gitops.graph.values import COMPARE, nearest_single
 from gitops.language.query import ComparisonOperator
 from gitops.language.schema import FLOATS, INTEGERS, NUMERIC, PropType, Scalar
 

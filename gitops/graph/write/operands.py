@@ -1,12 +1,11 @@
 """The values of a statement as cells: constants, parameters and the instant of `now()`.
 
 A written value becomes the cell of its property. A compared value stays a number as it was given, since numbers of different
-types compare exactly (K12), and a text of a date or time becomes its cell.
+types compare exactly (K12), but for 32-bit floats; and a text of a date or time becomes its cell.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.values import CellError, json_to_cell
+from gitops.graph.values import CellError, compared_with, json_to_cell, nearest_single
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.query.typed import Constant, NowValue, ParameterValue, TypedExpr
 from gitops.language.schema import INTEGERS, NUMERIC, PropType, Scalar
@@ -60,8 +59,10 @@ class Operands:
     def compared(self, value: TypedExpr, kind: PropType, place: str) -> Any:
         """What cells of this type are compared with; None compares with nothing. Raises GitopsError `mutation_invalid`."""
         raw = self._raw(value)
-        if raw is None or isinstance(value, NowValue) or kind.scalar in (*NUMERIC, Scalar.VECTOR):
+        if raw is None or isinstance(value, NowValue):
             return raw
+        if kind.scalar in (*NUMERIC, Scalar.VECTOR):
+            return compared_with(kind, raw)
         try:
             return json_to_cell(raw, PropType(kind.scalar, is_list=kind.is_list))
         except CellError as error:
@@ -86,11 +87,3 @@ def _number(value: Any, kind: PropType) -> Any:
     if kind.scalar in INTEGERS and isinstance(value, float) and value.is_integer():
         value = int(value)
     return json_to_cell(value, PropType(kind.scalar, nullable=kind.nullable))
-
-
-def nearest_single(value: float) -> float:
-    """The 32-bit float nearest to a number, infinite where there is none."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
