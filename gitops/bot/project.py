@@ -34,7 +34,6 @@ from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
 from gitops.model.address import Kind, cluster_address
 from gitops.model.approval import ClusterTarget
-from gitops.model.change import Disposition
 from gitops.model.ledger import SourceRevision
 from gitops.model.origin import Authors
 from gitops.model.trust import TrustRoot
@@ -140,15 +139,15 @@ class Project:
         applied_all = view.state is not None and view.state.config_digest == entry.config_digest
         # A graph that vanished is recorded as declared, and waits to be created again or taken out.
         applied_all = applied_all and not (view.state is not None and view.state.vanished)
-        applied_all &= not any(
-            c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes
-        )
+        waiting = waiting_origins(entry)
+        # In no digest of the state is where a cluster is declared, and a refresh lists no changes: its entry carries the origins.
+        applied_all &= not any(address.kind is Kind.CLUSTER for origin in waiting for address in origin.resources)
         converged = (
             applied_all and view.trust is not None and not trust_waits(self.tools.store, source, view.trust.digest)
         )
         return LedgerPosition(
             applied=source,
-            origins=() if converged else waiting_origins(entry),
+            origins=() if converged else waiting,
             converged=converged,
             trust=view.trust,
             debts=() if view.state is None else open_debts(view.state),

@@ -1,0 +1,31 @@
+"""What is known of a rename that waits for its approval, while the ledger goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gitops.apply.refresh import refresh
+from gitops.approving.approve import sign_approval
+from gitops.model.address import Address
+from tests.support.audited import CONFIG, Life
+from tests.support.governed import errors, means, newest
+
+RENAMED = CONFIG.replace("name: brain", "name: mind, renamed_from: brain").encode()
+
+
+def test_who_renames_a_cluster_does_not_approve_it_after_a_refresh(tmp_path: Path) -> None:
+    """The entry of a refresh lists no changes."""
+    life = Life(tmp_path)
+    life.begin()
+    life.change("ada", {"gitops.yaml": RENAMED})
+    life.run()
+    life.engine.load("memory/notes", 5)
+    refresh(life.workspace(in_place=True))
+    assert newest(life).kind == "refresh"
+
+    life.change("dora", {"gitops.yaml": RENAMED + b"# Words.\n"})
+    assert errors(sign_approval(life.workspace(), Address("cluster.brain"), means(life, "ada"))) == ["approval_self"]
+    life.approve("ben", "cluster.brain")
+    moved, _ = life.run()
+    assert moved.rule is not None
+    assert moved.rule.name == "mind"
