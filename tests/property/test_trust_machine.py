@@ -392,7 +392,7 @@ def _folder(tmp_path: Path, number: int) -> Path:
 
 @pytest.mark.parametrize("needed", [1, 2])
 def test_nothing_irreversible_happens_without_what_the_rules_promise(tmp_path: Path, needed: int) -> None:
-    play(tmp_path, needed, 5)
+    play(tmp_path, needed, 3)
 
 
 @pytest.mark.slow
