@@ -19,7 +19,7 @@ from gitops.graph.manifest import TableEntry
 from gitops.graph.results import RowProblem
 from gitops.graph.root import GraphFolder
 from gitops.graph.tables import DRIVER_ERRORS, declared_type, key_columns, open_table, raw_columns
-from gitops.graph.write.rules import cardinality_violation, node_id, row_faults, unique_violation
+from gitops.graph.write.rules import cardinality_violation, find_mismatches, node_id, row_faults, unique_violation
 from gitops.language.schema import Catalog, EdgeType, NodeType, RangeBound, Scalar
 
 __all__ = ["GraphImage", "row_violations"]
@@ -159,8 +159,9 @@ def unchecked_rows(declared: NodeType | EdgeType, batch: pa.RecordBatch) -> pa.A
     for bound in declared.ranges:
         mask = pc.or_(mask, _out_of_range(batch.column(bound.property_name), bound))
     for check in declared.checks:
-        found = pc.match_substring_regex(batch.column(check.property_name), check.pattern)
-        mask = pc.or_(mask, pc.fill_null(pc.invert(found), fill_value=False))
+        odd = np.zeros(batch.num_rows, bool)
+        odd[find_mismatches(check, batch.column(check.property_name))] = True
+        mask = pc.or_(mask, pa.array(odd))
     if declared.key is not None:
         own = batch.column(declared.key[0])
         simple = len(declared.key) == 1 and pa.types.is_string(own.type)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _SHOWN = 80
+_PATTERNS = 256
 
 
 def embed_rows(
@@ -92,9 +93,21 @@ def row_faults(declared: NodeType | EdgeType, cells: Mapping[str, Any]) -> Itera
 
 
 def find_mismatches(check: PatternCheck, cells: list[str | None] | pa.Array) -> list[int]:
-    """Which texts do not match, by position; searched by the linear-time engine that the schema language promises."""
-    found = pc.match_substring_regex(pa.array(cells, pa.string()), check.pattern)
-    return [int(at) for at in pc.indices_nonzero(pc.fill_null(pc.invert(found), False)).to_pylist()]
+    """Which texts do not match, by position; a text that is missing does."""
+    found, texts = _search(check.pattern), cells if isinstance(cells, list) else cells.to_pylist()
+    return [at for at, text in enumerate(texts) if text is not None and not found(text)]
+
+
+@lru_cache(_PATTERNS)
+def _search(pattern: str) -> Callable[[str], bool]:
+    """Whether a text has a part that matches a pattern of the schema language.
+
+    The engine is that of the reference compiler, the `regex` crate: linear in time, and its classes and word boundaries are those
+    of Unicode. Arrow's knows only ASCII there, and has no look-around from which Unicode's boundaries could be made.
+    """
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator({"type": "str", "pattern": pattern, "regex_engine": "rust-regex"}).isinstance_python
 
 
 def pattern_fault(declared: NodeType | EdgeType, check: PatternCheck) -> str:

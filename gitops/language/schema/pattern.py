@@ -1,9 +1,10 @@
-r"""Which regular expressions a `@check` may hold: a portable subset that linear-time engines agree on.
+r"""Which regular expressions a `@check` may hold: a subset of what the engine that searches them takes, which is linear in time.
 
-The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`), the flags i, m and s,
-alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`,
-`\x{H..}`, `\pL` and `\p{Name}`. No look-around and no back-references, which no linear-time engine has.
-Source: https://github.com/google/re2/wiki/Syntax
+The subset: literals, `.`, `^`, `$`, classes, groups (plain, `(?:..)`, `(?P<name>..)`, `(?<name>..)`), the flags i, m, s and u,
+alternation, the quantifiers `* + ? {n} {n,} {n,m}` and their lazy forms, the escapes of `_ESCAPES`, `\xHH`, `\uHHHH`,
+`\UHHHHHHHH`, each also as `\x{H..}`, `\pL` and `\p{Name}`, and in classes `[:alpha:]`. No look-around and no back-references.
+`\w`, `\d`, `\s` and `\b`, and their negations, are those of Unicode; the classes in `[: :]` are of ASCII.
+Source: https://docs.rs/regex/latest/regex/#syntax
 """
 
 from __future__ import annotations
@@ -23,16 +24,28 @@ MAX_GROUPS = 50
 MAX_SIZE = 5000
 """Largest expanded size: one per literal, `_CLASS_SIZE` per Unicode class, counted repeats multiplied out."""
 
-_CLASS_SIZE = 40
-_ESCAPES = frozenset("dDsSwWbBAzfnrtv")
-_CLASS_ESCAPES = frozenset("dDsSwWfnrtv")
+_CLASS_SIZE = 25
+_RANGE_SIZE = 5
+_CLASSES = frozenset("dDsSwW")
+_ESCAPES = _CLASSES | frozenset("bBAzafnrtv")
+_CLASS_ESCAPES = _CLASSES | frozenset("afnrtv")
 _CATEGORIES = r"C[cfo]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?"
 _SCRIPTS = "Arabic|Armenian|Bengali|Cyrillic|Devanagari|Georgian|Greek|Han|Hangul|Hebrew|Hiragana|Katakana|Latin|Thai"
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d{1,4})(?:(,)(\d{1,4})?)?\})\??")
-_FLAGS = re.compile(r"\(\?[ims]{1,3}\)")
-_GROUP_HEAD = re.compile(r"\((?:\?[ims]{0,3}:|\?P<([A-Za-z_][A-Za-z0-9_]{0,63})>|(?!\?))")
-_HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")
-_PROPERTY = re.compile(rf"[pP](?:[CLMNPSZ]|\{{\^?(?:{_CATEGORIES}|{_SCRIPTS})\}})")
+_FLAGS = re.compile(r"\(\?([A-Za-z-]+)([:)])")
+_NO_FLAGS = {
+    "x": "the flag x is not supported; write the pattern without blanks and comments",
+    "-u": "the flag u cannot be turned off; patterns are about characters, not bytes",
+    "U": "the flag U is not supported; it does not change what a pattern finds",
+    "R": "the flag R is not supported; write the line ends out",
+}
+_GROUP_HEAD = re.compile(r"\((?:\?:|\?P?<([A-Za-z_][A-Za-z0-9_]{0,63})>|(?!\?))")
+_DIGIT = "[0-9A-Fa-f]"
+_HEX = re.compile(rf"x({_DIGIT}{{2}})|u({_DIGIT}{{4}})|U({_DIGIT}{{8}})|[xuU]\{{({_DIGIT}{{1,8}})\}}")
+_ASCII = "alnum|alpha|ascii|blank|cntrl|digit|graph|lower|print|punct|space|upper|word|xdigit"
+_ASCII_CLASS = re.compile(rf"\[:\^?(?:{_ASCII}):\]")
+_BINARY = "Alphabetic|Lowercase|Uppercase|White_Space"
+_PROPERTY = re.compile(rf"[pP](?:[CLMNPSZ]|\{{(?:{_CATEGORIES}|{_SCRIPTS}|{_BINARY})\}})")
 _MAX_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -66,9 +79,10 @@ class _Pattern:
                 if self._depth == 0:
                     self._fail("unmatched `)`")
                 break
-            flags = _FLAGS.match(self._text, self._at)
-            if character == "|" or flags is not None:
-                self._at = self._at + 1 if flags is None else flags.end()
+            if character == "|":
+                self._at += 1
+                continue
+            if self._flags(")"):
                 continue
             item, inner = self._repeated()
             size += item
@@ -111,18 +125,35 @@ class _Pattern:
         self._at += 1
         return self._escape(_ESCAPES)[0] if character == "\\" else 1, 1
 
+    def _flags(self, end: str) -> bool:
+        """Pass `(?i)` or, with the end `:`, the head of `(?i:..)`; returns whether the cursor was at it."""
+        found = _FLAGS.match(self._text, self._at)
+        if found is None or found[2] != end:
+            return False
+        given, _, removed = found[1].partition("-")
+        for flag in (*given, *(f"-{each}" for each in removed)):
+            if (reason := _NO_FLAGS.get(flag, _NO_FLAGS.get(flag[-1]))) is not None:
+                self._fail(reason)
+            if flag[-1] not in "imsu" or found[1].count(flag[-1]) > 1:
+                self._fail("unknown or repeated flag; the flags are i, m, s and u")
+        if found[1].endswith("-") or found[1].count("-") > 1:
+            self._fail("`-` without the flags that it turns off")
+        self._at = found.end()
+        return True
+
     def _group(self) -> tuple[int, int]:
-        found = _GROUP_HEAD.match(self._text, self._at)
-        if found is None:
-            self._fail("unsupported group; look-around and inline conditions are not portable")
-        if found[1] is not None and found[1] in self._names:
-            self._fail("group name used twice")
-        if found[1] is not None:
-            self._names.add(found[1])
+        if not self._flags(":"):
+            found = _GROUP_HEAD.match(self._text, self._at)
+            if found is None:
+                self._fail("unsupported group; look-around and inline conditions are not portable")
+            if found[1] is not None and found[1] in self._names:
+                self._fail("group name used twice")
+            if found[1] is not None:
+                self._names.add(found[1])
+            self._at = found.end()
         self._depth += 1
         if self._depth > MAX_GROUPS:
             self._fail(f"groups nested deeper than {MAX_GROUPS}")
-        self._at = found.end()
         inner = self.alternatives()
         self._depth -= 1
         self._at += 1
@@ -137,7 +168,10 @@ class _Pattern:
             items += 1
             if self._text.startswith("-", self._at) and not self._text.startswith("-]", self._at):
                 self._at += 1
+                if self._text.startswith("-", self._at):
+                    self._fail("`--` in a character class; write a literal `-` with a backslash")
                 item, high = self._class_item()
+                item = _RANGE_SIZE
                 if low is None or high is None or high < low:
                     self._fail("invalid range in a character class")
             size += item
@@ -150,7 +184,13 @@ class _Pattern:
         """One member of a class: its size, and its code point if it is a single character."""
         if self._at >= len(self._text):
             self._fail("missing `]`")
+        named = _ASCII_CLASS.match(self._text, self._at)
+        if named is not None:
+            self._at = named.end()
+            return _RANGE_SIZE, None
         character = self._text[self._at]
+        if self._text.startswith("[:", self._at):
+            self._fail("unknown class in `[: :]`; the classes are " + _ASCII.replace("|", ", "))
         self._at += 1
         if character == "\\":
             return self._escape(_CLASS_ESCAPES)
@@ -163,26 +203,30 @@ class _Pattern:
         if self._at >= len(self._text):
             self._fail("trailing backslash")
         character = self._text[self._at]
-        if character == "x":
+        if character in "xuU":
             found = _HEX.match(self._text, self._at)
-            code = -1 if found is None else int(found[1] or found[2], 16)
+            code = -1 if found is None else int(found[found.lastindex or 0], 16)
             if found is None or code > _MAX_CODE_POINT or code in _SURROGATES:
                 self._fail("invalid hexadecimal escape")
             self._at = found.end()
             return 1, code
         if character in "pP":
             found = _PROPERTY.match(self._text, self._at)
+            if found is None and self._text.startswith("{^", self._at + 1):
+                self._fail("`^` in a character property; write `\\P{..}` for `\\p{^..}`")
             if found is None:
                 self._fail("unknown character property")
             self._at = found.end()
             return _CLASS_SIZE, None
+        if character in "<>":
+            self._fail(f"unsupported escape `\\{character}`; write `{character}` without the backslash")
         if character.isascii() and not character.isalnum() and character.isprintable():
             self._at += 1
             return 1, ord(character)
         if character not in letters:
             self._fail(f"unsupported escape `\\{character}`")
         self._at += 1
-        return 1, None
+        return _CLASS_SIZE if character in _CLASSES else 1, None
 
     def _fail(self, reason: str) -> NoReturn:
         raise PatternError(f"{reason}, at character {min(self._at, len(self._text)) + 1}")

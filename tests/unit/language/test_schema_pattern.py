@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.language.schema.pattern import PatternError, check_pattern
+from gitops.graph.write.rules import find_mismatches
+from gitops.language.schema import PatternCheck
+from gitops.language.schema.pattern import MAX_SIZE, PatternError, check_pattern
 
 PIECES = [
     *"abé-^$.|()[]*+?{},\\d:=!<&~ ", "{2}", "{1,3}", "{10,}", "{50}", "(?:", "(?i)", "(?ms:", "(?P<x>", "[^", "\\w",
     "\\b", "\\pL", "\\p{Lu}", "\\P{^Greek}", "\\x41", "\\x{1F600}", "\\-", "\\]", "a-z", "\\S", "\\Z", "\\1", "(?=",
+    "[[:alpha:]]", "[:^digit:]", "\\u{e9}", "\\u00e9", "\\U000000e9", "(?u)", "(?x)", "(?-i:", "(?<y>", "--", "\\B", "\\<", "\\a",
+    "\\p{Alphabetic}", "{125}", "[^\\W\\d]", "[\\x{80}-\\x{24F}]", "(?i:k)", "\\D",
 ]  # fmt: skip
 
 
@@ -21,7 +25,9 @@ PIECES = [
     [
         "", "a|", "()", "^[a-z][a-z0-9-]*$", r"^\p{Lu}[^\"]+$", r"\d{3}-\d{4}", r"(?P<year>\d{4})-(?:0[1-9]|1[0-2])",
         "(?i)abc", "(?s:.)*?", r"[\w.-]+@[\w-]+\.[a-z]{2,}", r"\x{1F600}", "a{0}", "(((a{10}){10}){10})", "[-a]",
-        "[a-]", "é+", r"\bword\b", "x]}",
+        "[a-]", "é+", r"\bword\b", "x]}", "[[:alpha:]]", "[^[:^space:]_]", r"\u{e9}\u00e9\U000000e9\x{E9}", "(?u)é",
+        "(?i-s)a", "(?u-i:a)",
+        r"[\u{61}-\x{7a}]", "(?<year>[0-9])", r"\p{Alphabetic}", r"\w{100}", r"\a",
     ],
 )  # fmt: skip
 def test_accepted(pattern):
@@ -32,7 +38,7 @@ def test_accepted(pattern):
     ("pattern", "reason"),
     [
         ("(", "missing `)`"), (")", "unmatched `)`"), ("[", "missing `]`"), ("[]", "empty character class"),
-        ("[a", "missing `]`"), ("[z-a]", "invalid range"), (r"[\w-z]", "invalid range"), ("[[:alpha:]]", "backslash"),
+        ("[a", "missing `]`"), ("[z-a]", "invalid range"), (r"[\w-z]", "invalid range"), ("[[:alfa:]]", "are alnum, alpha"),
         ("[a&&b]", "backslash"), ("*", "nothing to repeat"), ("a**", "repeat of a repeat"), ("a{2,1}", "falling order"),
         ("a{1", "nothing to repeat"), ("a{1001}", "repeats more"), ("(((a{10}){10}){11})", "repeats more"),
         (r"(\pL{48}){20}", "too large"), ("(?=a)", "unsupported group"), ("(?!a)", "unsupported group"),
@@ -41,6 +47,12 @@ def test_accepted(pattern):
         (r"\Qa\E", "unsupported escape"), (r"[\b]", "unsupported escape"), ("\\", "trailing backslash"),
         (r"\xZZ", "invalid hexadecimal"), (r"\x{110000}", "invalid hexadecimal"), (r"\x{D800}", "invalid hexadecimal"),
         (r"\p{Nope}", "unknown character property"), ("(?P<x>a)(?P<x>b)", "group name used twice"),
+        ("(?x)a b", "flag x is not supported; write the pattern without blanks"), ("(?x:a b)", "flag x"), ("(?-x)a", "flag x"),
+        ("(?-u)a", "flag u cannot be turned off"), ("(?U)a", "flag U"),
+        ("(?ii)a", "repeated flag"), ("(?i-i:a)", "repeated flag"),
+        ("(?z)", "unknown or repeated flag"), ("(?i-)a", "without the flags"), ("[a--b]", "literal `-` with a backslash"),
+        (r"\p{^Greek}", r"write `\P{..}`"), (r"\<a", "write `<` without the backslash"), (r"\u{D800}", "invalid hexadecimal"),
+        (r"\u12", "invalid hexadecimal"), (r"(\w{70}){3}", "too large"), ("[[a]]", "backslash"), ("(?i)*", "nothing to repeat"),
         ("(" * 51 + ")" * 51, "nested deeper"), ("a" * 1001, "longer than"),
     ],
 )  # fmt: skip
@@ -51,9 +63,125 @@ def test_refused(pattern, reason):
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
-def test_what_is_accepted_a_linear_time_engine_takes(pattern):
+def test_what_is_accepted_the_engine_takes(pattern):
     try:
         check_pattern(pattern)
     except PatternError:
         return
-    pc.match_substring_regex(pa.array(["text"]), pattern)
+    find_mismatches(PatternCheck("p", pattern), ["text"])
+
+
+@pytest.mark.parametrize(
+    "atom",
+    [r"\w", r"\W", r"\D", r"[^\w]", r"\pL", r"\PL", r"\p{C}", r"(?i:\w)", r"\S", ".", "[^a]", "é",
+    "(?i:k)", "(?i:[\x80-\u024f])"],
+)  # fmt: skip
+def test_the_engine_takes_what_is_accepted_of_the_largest_size(atom):
+    low, high = 0, MAX_SIZE
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            check_pattern(f"(?:{atom}{{{middle // 5}}}){{5}}")
+            low = middle
+        except PatternError:
+            high = middle - 1
+    assert low >= 5
+    find_mismatches(PatternCheck("p", f"(?:{atom}{{{low // 5}}}){{5}}"), ["text"])
+
+
+def finds(pattern, text):
+    check_pattern(pattern)
+    return not find_mismatches(PatternCheck("p", pattern), [text])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"^\w+$", "é", True), (r"^\d+$", "٣", True), (r"^\s$", "\u00a0", True), (r"a\b", "aé", False), (r"\bé\b", "à é", True),
+        (r"\D", "٣", False), (r"[^\d]", "٣", False), (r"[^\W]", "é", True), (r"\S", "\u2003", False), (r"\B", "é", False),
+        (r"\Bé", "aé", True), ("[[:alpha:]]", "é", False), ("[[:^alpha:]]", "é", True), (r"\u{e9}", "é", True),
+        ("(?u)\\w", "é", True),
+        (r"^\w$", "\u0301", True), (r"^\w$", "Ⓐ", True), (r"^\w$", "½", False), (r"(?i)^straße$", "STRASSE", False),
+        ("(?i)k", "\u212a", True),
+        (r"(?-i:a)", "A", False), ("", "", True),
+    ],
+)  # fmt: skip
+def test_classes_and_boundaries_are_those_of_unicode(pattern, text, found):
+    assert finds(pattern, text) is found
+
+
+def word(character):
+    """What the annex C of https://www.unicode.org/reports/tr18/ calls a word character, of the letters of the tests."""
+    return unicodedata.category(character) in ("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Me", "Nd", "Pc")
+
+
+LETTERS = "aK_é٣ ½\u0301\u00a0-\n"
+CLASSES = {
+    r"\w": word,
+    r"\d": lambda character: unicodedata.category(character) == "Nd",
+    r"\s": str.isspace,
+    "[[:alpha:]]": lambda character: character.isascii() and character.isalpha(),
+    r"[^\dK]": lambda character: unicodedata.category(character) != "Nd" and character != "K",
+    r"[\w-]": lambda character: word(character) or character == "-",
+    r"\u{e9}": lambda character: character == "é",
+    ".": lambda character: character != "\n",
+    "a": lambda character: character == "a",
+}
+NEGATED = {r"\W": r"\w", r"\D": r"\d", r"\S": r"\s"}
+ATOMS = CLASSES | {name: lambda character, of=CLASSES[of]: not of(character) for name, of in NEGATED.items()}
+ASSERTIONS = {
+    r"\b": lambda text, at: word_at(text, at - 1) != word_at(text, at),
+    r"\B": lambda text, at: word_at(text, at - 1) == word_at(text, at),
+    "^": lambda _, at: at == 0,
+    "$": lambda text, at: at == len(text),
+}
+
+
+def word_at(text, at):
+    return 0 <= at < len(text) and word(text[at])
+
+
+TREES = st.recursive(
+    st.sampled_from([*ATOMS, *ASSERTIONS]),
+    lambda inner: (
+        st.tuples(st.just("sequence"), inner, inner)
+        | st.tuples(st.just("either"), inner, inner)
+        | st.tuples(st.just("many"), inner)
+    ),
+    max_leaves=6,
+)
+
+
+def written(tree):
+    """The pattern of a tree."""
+    match tree:
+        case ("sequence", first, second):
+            return f"(?:{written(first)}{written(second)})"
+        case ("either", first, second):
+            return f"(?:{written(first)}|{written(second)})"
+        case ("many", inner):
+            return f"(?:{written(inner)})*"
+    return tree
+
+
+def ends(tree, text, start):
+    """Where matches of a tree that begin at `start` may end: the meaning of a pattern, read off its definition."""
+    match tree:
+        case ("sequence", first, second):
+            return {end for middle in ends(first, text, start) for end in ends(second, text, middle)}
+        case ("either", first, second):
+            return ends(first, text, start) | ends(second, text, start)
+        case ("many", inner):
+            reached, fresh = {start}, {start}
+            while fresh:
+                fresh = {end for at in fresh for end in ends(inner, text, at)} - reached
+                reached |= fresh
+            return reached
+    if tree in ASSERTIONS:
+        return {start} if ASSERTIONS[tree](text, start) else set()
+    return {start + 1} if start < len(text) and ATOMS[tree](text[start]) else set()
+
+
+@given(TREES, st.text(LETTERS, max_size=5))
+def test_a_pattern_that_is_accepted_finds_what_its_definition_says(tree, text):
+    assert finds(written(tree), text) is any(ends(tree, text, start) for start in range(len(text) + 1))
