@@ -70,6 +70,7 @@ def report_plan(
         explained=explained,
         refusals=refusals,
         debts=debts,
+        forge_verdict_missing=verdict_missing,
         forge_commands=_takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,

@@ -223,7 +223,8 @@ class ApprovalRequirement:
     """A change that needs permission from `needed` distinct people.
 
     `approvals` are the valid ones that open the gate together, `further` all other valid ones: the change spends these too.
-    `may` are the people who may still approve it, where they are known; they only explain.
+    `may` are the people who may still approve it, where they are known; they only explain. `emergency` says that one person
+    opens it alone.
     """
 
     resource: Address
@@ -234,6 +235,7 @@ class ApprovalRequirement:
     may: tuple[str, ...] = ()
     tier: Tier = Tier.IRREVERSIBLE
     further: tuple[Approval, ...] = ()
+    emergency: bool = False
 
     @property
     def satisfied(self) -> bool:

@@ -261,7 +261,8 @@ def _requirements(
         needed = inputs.approvals_needed
         chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
         alone = [a for a in good if a.approval_id in inputs.alone]
-        if alone and len(chosen) < needed:
+        emergency = bool(alone) and len(chosen) < needed
+        if emergency:
             chosen, needed = alone[:1], 1
         used = {a.approval_id for a in chosen} | inputs.alone
         further = tuple(a for a in (*good, *valid(inputs.further, change)) if a.approval_id not in used)
@@ -275,6 +276,7 @@ def _requirements(
             tuple(who for who in inputs.may_approve(change.address) if who not in people),
             gate.tier,
             further,
+            emergency,
         )
         found.append(required)
     return tuple(found)

@@ -15,10 +15,11 @@ from dataclasses import replace
 from gitops.apply.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
-from gitops.model.address import is_name
+from gitops.model.address import Kind, is_name
 from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import NodeOutcome
+from gitops.model.plan import NodeOutcome, NodeResult
+from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows
 from gitops.render.comment_inputs import (
     ApplyComment,
     CommentSubject,
@@ -29,22 +30,22 @@ from gitops.render.comment_inputs import (
     Templates,
 )
 from gitops.render.comment_rows import (
-    DONE,
-    PLANNED,
     apply_verdict,
+    approval_checks,
     approval_states,
-    change_rows,
     count,
     errors_and_warnings,
     explanations,
-    gated_addresses,
+    plan_checks,
     plan_verdict,
     rule_rows,
 )
+from gitops.render.diffs import text_diff
 from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import envelope, to_text
 from gitops.render.markdown import (
+    FOLD_LIMIT,
     MUST_KEEP,
     NAME_LIMIT,
     SUMMARY_LIMIT,
@@ -58,6 +59,7 @@ from gitops.render.markdown import (
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
+_WITH_TEXT = (Kind.SCHEMA, Kind.POLICY, Kind.QUERY)
 # Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
 # What is lost first comes first.
@@ -84,7 +86,7 @@ def plan_comment(comment: PlanComment) -> str:
 
     Raises ValueError for a subject that does not consist of names and commit ids.
     """
-    return assemble(_plan_sections(comment, _NODES_IN_COMMENT))
+    return assemble(_plan_sections(comment, _NODES_IN_COMMENT, LISTED), fold_limit=FOLD_LIMIT)
 
 
 def plan_summary(comment: PlanComment) -> str:
@@ -92,7 +94,7 @@ def plan_summary(comment: PlanComment) -> str:
 
     Raises ValueError like `plan_comment`.
     """
-    _, *sections = _plan_sections(comment, _NODES_IN_SUMMARY)
+    _, *sections = _plan_sections(comment, _NODES_IN_SUMMARY, None)
     return assemble(sections, limit=SUMMARY_LIMIT, measure=lambda text: len(text.encode()))
 
 
@@ -119,16 +121,23 @@ def plan_document(outcome: PlanOutcome) -> bytes:
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     outcome = comment.outcome
+    stopped = tuple(r for r in outcome.results if r.outcome is not NodeOutcome.DONE)
+    rows = change_rows(outcome.changes, DONE)
+    listed, counted = listed_rows(rows)
     values = {
         "verdict": apply_verdict(outcome),
-        "rows": change_rows(outcome.changes, {a.resource for a in comment.approvals}, DONE),
+        "checks": approval_checks(comment.approvals),
+        "rows": rows,
+        "listed": listed,
+        "counted": counted,
         "approvals": comment.approvals,
+        "missing": tuple(a for a in comment.approvals if not a.satisfied),
         "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
+        "forge_commands": "",
         "stopped": tuple(
-            {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""}
-            for r in outcome.results
-            if r.outcome is not NodeOutcome.DONE
+            {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""} for r in stopped
         ),
+        "stopped_by": _stopped_by(stopped),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
         **_debts(comment.debts),
         "notes": comment.notes,
@@ -139,6 +148,14 @@ def apply_comment(comment: ApplyComment) -> str:
     commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
     about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
     return assemble(_sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest))
+
+
+def _stopped_by(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]:
+    """What was not done, those of one cause together."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
+    return tuple({"how": how, "blocked_by": by, "resources": tuple(names)} for (how, by), names in found.items())
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -234,16 +251,22 @@ def render_template(
     return render_sections(template, {**values, **errors_and_warnings(reported)})
 
 
-def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
-    """The sections of a plan, with at most so many nodes of the execution graph."""
+def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[Section, ...]:
+    """The sections of a plan, with at most so many nodes of the execution graph; from `most` changes on, many are counted."""
     outcome, plan = comment.outcome, comment.outcome.plan
     digest = plan.digest if plan else None
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
+    rows = change_rows(plan.changes, PLANNED, plan) if plan else ()
+    listed, counted = listed_rows(rows, most)
+    diffs = tuple(map(text_diff, outcome.texts))
     values = {
-        "verdict": plan_verdict(outcome, gates),
+        "verdict": plan_verdict(comment, gates),
+        "checks": plan_checks(comment, gates),
+        "since": comment.since,
         "approvals": gates,
+        "missing": tuple(asked),
         "commands": "\n".join(_line(a.command) for a in asked if a.command),
         "forge_commands": "\n".join(
             _forge_command(comment, f"approve {_line(a.resource)} {digest}")
@@ -252,7 +275,10 @@ def _plan_sections(comment: PlanComment, nodes: int) -> tuple[Section, ...]:
         ),
         **_debts(comment.debts),
         "rules": rule_rows(plan) if plan else (),
-        "rows": change_rows(plan.changes, gated_addresses(plan), PLANNED) if plan else (),
+        "rows": rows,
+        "listed": listed,
+        "counted": counted,
+        **{f"{kind.value}_diffs": tuple(d for d in diffs if d.kind is kind) for kind in _WITH_TEXT},
         "migrations": tuple(migration_views(plan).values()) if plan else (),
         "breaks": breaks_views(plan) if plan else (),
         "explained": explanations(outcome, comment.explained, gates),

@@ -37,7 +37,7 @@ class ApprovalState:
     given approvals do not count, each with a registered code and one line; `code` and `detail` are of the first.
     `reason` says why the change needs an approval; a plan knows it. `command`
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
-    counts, too.
+    counts, too, and `emergency` that one person gave it alone and owes a countersignature.
     """
 
     resource: str
@@ -49,6 +49,7 @@ class ApprovalState:
     needed: int = 1
     may: tuple[str, ...] = ()
     via_forge: bool = False
+    emergency: bool = False
 
     @property
     def code(self) -> Code | None:
@@ -111,7 +112,8 @@ class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
     `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
-    they are settled. `ref` keeps the whole plan.
+    they are settled. `since` says what moved since the plan that was reported before. `forge_verdict_missing` says that the trust
+    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan.
     """
 
     outcome: PlanOutcome
@@ -119,6 +121,8 @@ class PlanComment(RequestComment):
     others: tuple[OtherRequest, ...] = ()
     explained: tuple[str, ...] = ()
     debts: tuple[Debt, ...] = ()
+    since: tuple[str, ...] = ()
+    forge_verdict_missing: bool = False
     ref: str = ""
 
 

@@ -1,45 +1,22 @@
-"""The parts of comments that are lists, verdicts and explanations, made of outcomes: templates only lay them out.
+"""The parts of comments that are verdicts, checks, problems and explanations, made of outcomes: templates only lay them out.
 
 An explanation is everything about one change of a plan, as `/gitops explain ADDRESS` asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.model.address import Address, Kind
-from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
+from gitops.model.address import Address
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.model.plan import Plan
-from gitops.render.comment_inputs import ApprovalState
+from gitops.render.change_rows import PLANNED, action_of, broken_results, effect_of
+from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
-
-_IRREVERSIBLE, _MIGRATION, _DELETE, _UPDATE, _CREATE = range(5)
-
-PLANNED: Mapping[Disposition, str] = {
-    Disposition.APPLIED: "will be applied",
-    Disposition.DERIVED: "follows from its parts",
-    Disposition.DEFERRED: "deferred",
-    Disposition.BLOCKED: "blocked",
-}
-"""What an apply would do with a planned change."""
-
-DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
-"""What an apply did with a change."""
-
-_BECAUSE: Mapping[Reason, str] = {
-    Reason.APPROVAL_REQUIRED: "an approval is missing",
-    Reason.RECOVERY_PENDING: "an interrupted operation is not recovered",
-    Reason.DEPENDENCY_NOT_APPLIED: "a resource that it needs is not applied",
-    Reason.UNSUPPORTED_KIND: "apply does not support this kind",
-    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
-    Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
-    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
-}
 
 # The steps of the verification of an approval, in order, with the codes of their refusals.
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -59,54 +36,6 @@ _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-def change_rows(
-    changes: Iterable[Change], gated: set[str], words: Mapping[Disposition, str]
-) -> tuple[dict[str, Any], ...]:
-    """The lines of the table of changes: the risk (0 is irreversible), the action, the resource, and what apply does with it.
-
-    Irreversible changes first, then migrations, deletes, updates and creates; each group in address order.
-    """
-    return tuple(
-        {
-            "risk": _risk(change, gated),
-            "action": _action(change, gated),
-            "resource": change.address,
-            "effect": _effect(change, words),
-            "details": change.details if change.seen is None else (*change.details, change.seen.words),
-        }
-        for change in sorted(changes, key=lambda each: (_risk(each, gated), each.address))
-    )
-
-
-def _action(change: Change, gated: set[str]) -> str:
-    """The action on a resource, in a word or two."""
-    if _risk(change, gated) == _MIGRATION:
-        return "migrate"
-    return "update bindings" if change.binding_change else change.action.value
-
-
-def _effect(change: Change, words: Mapping[Disposition, str]) -> str:
-    """What apply does with a change, and why if it is not applied."""
-    known = words[change.disposition]
-    return known if change.reason is None else f"{known}, {_BECAUSE[change.reason]}"
-
-
-def _risk(change: Change, gated: set[str]) -> int:
-    """The rank of a change in the table. It orders and explains; the planner decides what needs an approval."""
-    if change.address in gated or change.reason is Reason.APPROVAL_REQUIRED:
-        return _IRREVERSIBLE
-    if change.action is Action.DELETE:
-        return _IRREVERSIBLE if change.address.kind in (Kind.GRAPH, Kind.SCHEMA) else _DELETE
-    if change.action is Action.CREATE:
-        return _CREATE
-    return _MIGRATION if change.address.kind is Kind.SCHEMA else _UPDATE
-
-
-def gated_addresses(plan: Plan | None) -> set[str]:
-    """Address texts of the changes that need an approval."""
-    return {need.resource for need in plan.approvals_required} if plan else set()
-
-
 def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple[ApprovalState, ...]:
     """One state per gate of the plan; a gate is open only if both the plan and the given state say so."""
     known = {s.resource: s for s in states}
@@ -116,7 +45,10 @@ def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple
         state = known.get(need.resource, ApprovalState(resource=need.resource, satisfied=need.satisfied, by=by))
         satisfied = state.satisfied and need.satisfied
         may = () if satisfied else need.may
-        result.append(replace(state, satisfied=satisfied, reason=need.reason, needed=need.needed, may=may))
+        alone = need.emergency or state.emergency
+        result.append(
+            replace(state, satisfied=satisfied, reason=need.reason, needed=need.needed, may=may, emergency=alone)
+        )
     return tuple(result)
 
 
@@ -134,20 +66,64 @@ def rule_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     )
 
 
-def plan_verdict(outcome: PlanOutcome, gates: Sequence[ApprovalState]) -> str:
-    """The result of a plan, in one line."""
-    plan = outcome.plan
+def plan_verdict(comment: PlanComment, gates: Sequence[ApprovalState]) -> str:
+    """The result of a plan, in one line: how much would change, and what is missing."""
+    outcome, plan = comment.outcome, comment.outcome.plan
     if not outcome.ok or plan is None:
         return f"failed, {_errors(outcome)}"
-    if not plan.changes:
+    if not plan.changes and outcome.lands:
         return "no changes"
-    parts = [count(len(plan.changes), "change")]
     missing = sum(not a.satisfied for a in gates)
-    if gates:
-        parts.append(f"{count(missing, 'approval')} missing" if missing else f"{count(len(gates), 'approval')} given")
-    if outcome.blockers:
-        parts.append(f"would not land: {count(len(outcome.blockers), 'obstacle')}")
-    return ", ".join(parts)
+    parts = [f"{count(missing, 'approval')} missing"] if missing else []
+    if comment.debts:
+        parts.append(f"{count(len(comment.debts), 'countersignature')} missing")
+    if comment.forge_verdict_missing:
+        parts.append("the approval of the forge is missing")
+    if refused := _refused(outcome):
+        parts.append(f"{count(len(refused), 'obstacle')} to an apply")
+    if broken := len(broken_results(plan)):
+        parts.append(f"{count(broken, 'result')} {'breaks' if broken == 1 else 'break'}")
+    return ", ".join((count(len(plan.changes), "change"), *(parts or ["good to merge"])))
+
+
+def plan_checks(comment: PlanComment, gates: Sequence[ApprovalState]) -> tuple[dict[str, str], ...]:
+    """The rows of the table of states, what is not good first; empty for a plan of which nothing has to be checked.
+
+    Each has a `name`, the `resource` that it is about, a `note`, and a `state`: good, missing, failed, running or not run. All
+    are of the head that was planned.
+    """
+    found = [_check("apply of", path, "failed", why) for path, why in _refused(comment.outcome).items()]
+    if comment.forge_verdict_missing:
+        found.append(_check("approval of the forge", "", "missing", "the rules ask for its own verdict, too"))
+    found += [
+        _check("countersignature for", debt.resource, "missing", f"{debt.principal} acted alone: {debt.reason}")
+        for debt in comment.debts
+    ]
+    return tuple(sorted((*found, *approval_checks(gates)), key=lambda row: row["state"] == "good"))
+
+
+def approval_checks(gates: Iterable[ApprovalState]) -> list[dict[str, str]]:
+    """One row of the table of states for each approval."""
+    found = []
+    for gate in gates:
+        given = f"{'given' if gate.via_forge else 'signed'} by {', '.join(gate.by)}" if gate.by else ""
+        if not gate.satisfied:
+            note = f"{len(gate.by)} of {gate.needed}, not by its authors"
+        elif gate.emergency:
+            note = f"{given} alone, in an emergency"
+        else:
+            note = given
+        found.append(_check("approval of", gate.resource, "good" if gate.satisfied else "missing", note))
+    return found
+
+
+def _check(name: str, resource: str, state: str, note: str) -> dict[str, str]:
+    return {"name": name, "resource": resource, "state": state, "note": note}
+
+
+def _refused(outcome: PlanOutcome) -> dict[str, str]:
+    """What keeps an apply from landing all of the plan, besides people; a debt has a row of its own."""
+    return {each.path: each.message for each in outcome.blockers if each.code != Code.DEBT_OPEN}
 
 
 def apply_verdict(outcome: ApplyOutcome) -> str:
@@ -158,13 +134,50 @@ def apply_verdict(outcome: ApplyOutcome) -> str:
     return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
 
 
-def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[Diagnostic, ...]]:
-    """Errors and warnings as two values of a template."""
-    items = tuple(diagnostics)
-    return {
-        "errors": tuple(d for d in items if d.severity is Severity.ERROR),
-        "warnings": tuple(d for d in items if d.severity is not Severity.ERROR),
-    }
+@dataclass(frozen=True, slots=True)
+class ProblemView:
+    """Equal problems of several places: the first `places`, and how many `more` there are. `path` names them on one line.
+
+    `fix` is None where the next problem has the same remedy, so that each is read once.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    source: SourceRef | None
+    fix: str | None
+    places: tuple[str, ...] = ()
+    more: int = 0
+
+    @property
+    def path(self) -> str:
+        """The place, or the first one and the number of the others."""
+        others = len(self.places) - 1 + self.more
+        return f"{self.places[0]} and {others} more" if others > 0 else "".join(self.places)
+
+
+def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[ProblemView, ...]]:
+    """Errors and warnings as two values of a template. What differs only in its place is one problem."""
+    groups: dict[tuple[object, ...], list[Diagnostic]] = {}
+    for each in diagnostics:
+        groups.setdefault((each.severity, each.code, each.message, each.source, each.fix), []).append(each)
+    views = []
+    for found in groups.values():
+        first, places = found[0], tuple(each.path for each in found if each.path)
+        shown, more = places[:SHOWN], max(0, len(places) - SHOWN)
+        views.append(ProblemView(first.code, first.severity, first.message, first.source, first.fix, shown, more))
+    by_severity = (
+        [view for view in views if view.severity is Severity.ERROR],
+        [view for view in views if view.severity is not Severity.ERROR],
+    )
+    errors, warnings = (tuple(map(_once, each, [*each[1:], None])) for each in by_severity)
+    return {"errors": errors, "warnings": warnings}
+
+
+def _once(view: ProblemView, following: ProblemView | None) -> ProblemView:
+    """A problem without its remedy where the following one has the same."""
+    same = following is not None and (view.code, view.fix) == (following.code, following.fix)
+    return replace(view, fix=None) if same else view
 
 
 def count(number: int, noun: str) -> str:
@@ -204,8 +217,8 @@ def explanations(
             {
                 "resource": address,
                 "changed": change is not None,
-                "action": "" if change is None else _action(change, gated_addresses(plan)),
-                "effect": "" if change is None else _effect(change, PLANNED),
+                "action": "" if change is None else action_of(change),
+                "effect": "" if change is None else effect_of(change, PLANNED),
                 "before": change.before or "" if change else "",
                 "after": change.after or "" if change else declared,
                 "waits_for": tuple(before[:SHOWN]),

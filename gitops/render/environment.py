@@ -133,8 +133,8 @@ def _sections(template: str, values: Mapping[str, object], own: Mapping[str, str
         raise _RuleError(f"there are more than {MOST_SECTIONS} sections")
     sections = [Section("Head", MUST_KEEP, head)]
     for part in parts:
-        title, rank, fold, body = part.split(_FIELD, 3)
-        sections.append(Section(title, int(rank), body, fold == "1"))
+        title, rank, fold, number, body = part.split(_FIELD, 4)
+        sections.append(Section(title, int(rank), body, fold == "1", int(number) if number else None))
     return tuple(sections)
 
 
@@ -319,13 +319,16 @@ def _explain(error: Exception, own: Mapping[str, str], template: str) -> Templat
     return TemplateProblem(name, line, first[: markdown.VALUE_LIMIT])
 
 
-def _mark(title: object, rank: object, *, fold: object = False) -> Markup:
-    """The start of a section; title and rank must be fixed."""
+def _mark(title: object, rank: object, *, fold: object = False, number: object = None) -> Markup:
+    """The start of a section; title and rank must be fixed. A `number` follows the title of a fold."""
     if not isinstance(title, str) or not TITLE.match(title):
         raise _RuleError("the title of a section is a few plain words")
     if not isinstance(rank, int) or not _LEAST_RANK <= rank <= _LAST_RANK:
         raise _RuleError(f"the rank of a section is a number from {_LEAST_RANK} to {_LAST_RANK}")
-    return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}")  # noqa: S704 - checked above
+    if number is not None and not isinstance(number, int):
+        raise _RuleError("the number of a section is a whole number")
+    shown = "" if number is None else f"{number:d}"
+    return Markup(f"{_START}{title}{_FIELD}{rank:d}{_FIELD}{int(fold is True)}{_FIELD}{shown}{_FIELD}")  # noqa: S704 - checked above
 
 
 # With the context, jinja calls it at every run, also for constants: a constant text is a value like any other.

@@ -12,12 +12,13 @@ actions, which read lines that begin with a slash outside of code.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gitops.render.characters import visible
 
 COMMENT_LIMIT = 65_536
+FOLD_LIMIT = 12_000
 SUMMARY_LIMIT = 1_048_576
 VALUE_LIMIT = 400
 NAME_LIMIT = 200
@@ -47,14 +48,15 @@ class Section:
     """A part of a comment in reading order.
 
     `rank` is the order in which sections are left out, highest first; one with `MUST_KEEP` is always kept. `title` is a fixed
-    text that names the section when it is left out, and is its heading when it is folded. `body` is Markdown whose values are
-    escaped.
+    text that names the section when it is left out, and is its heading when it is folded, with `number` if that is given. `body`
+    is Markdown whose values are escaped.
     """
 
     title: str
     rank: int
     body: str
     fold: bool = False
+    number: int | None = None
 
 
 def code(value: str) -> str:
@@ -119,14 +121,24 @@ def hidden(note: str) -> str:
     return f"<!-- {note} -->"
 
 
-def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure: Callable[[str], int] = len) -> str:
+def assemble(
+    sections: Sequence[Section],
+    *,
+    limit: int = COMMENT_LIMIT,
+    fold_limit: int | None = None,
+    measure: Callable[[str], int] = len,
+) -> str:
     """The document of `sections`, at most `limit` by `measure`, with every fence and fold closed.
 
-    Sections that do not fit are left out, highest rank first. A section that is too long itself keeps its first lines: as many as
-    the later sections leave room for, or half of the room if they need more. A last line says what is missing.
+    A folded section keeps its first lines, as many as `fold_limit` has room for. Sections that do not fit are left out, highest
+    rank first. A section that is too long itself keeps its first lines: as many as the later sections leave room for, or half of
+    the room if they need more. A last line says what is missing.
     Raises ValueError if the sections that must stay do not fit; their values are bounded.
     """
-    whole = _joined([_folded(s, s.body) for s in sections])
+    shortened: dict[int, str] = {}
+    if fold_limit is not None:
+        sections, shortened = _shorter_folds(sections, fold_limit, measure)
+    whole = _joined([*(_folded(s, s.body) for s in sections), _notice(shortened)])
     if measure(whole) <= limit:
         return whole
     cost = [measure(_folded(s, s.body)) + 2 for s in sections]
@@ -134,7 +146,7 @@ def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure
     if room < 0:
         raise ValueError("the fixed parts of a comment do not fit")
     bodies: dict[int, str] = {}
-    missing: dict[int, str] = {}
+    missing = dict(shortened)
     later = sum(c for s, c in zip(sections, cost, strict=True) if s.rank != MUST_KEEP)
     for index in sorted(range(len(sections)), key=lambda i: sections[i].rank):
         section = sections[index]
@@ -149,8 +161,25 @@ def assemble(sections: Sequence[Section], *, limit: int = COMMENT_LIMIT, measure
             room -= measure(bodies[index]) + 2
         if omitted:
             missing[index] = f"{omitted} lines of {section.title}" if kept else f"all of {section.title}"
-    notice = f"Left out to fit: {'; '.join(missing[i] for i in sorted(missing))}."
-    return _joined([*(bodies[i] for i in sorted(bodies)), notice])
+    return _joined([*(bodies[i] for i in sorted(bodies)), _notice(missing)])
+
+
+def _shorter_folds(
+    sections: Sequence[Section], limit: int, measure: Callable[[str], int]
+) -> tuple[list[Section], dict[int, str]]:
+    """The sections with the folded ones cut to `limit`, and what is left out by their position."""
+    found, missing = list(sections), {}
+    for index, section in enumerate(sections):
+        if section.fold:
+            kept, omitted = _fit(section.body, limit, limit, measure)
+            found[index] = replace(section, body=kept)
+            if omitted:
+                missing[index] = f"{omitted} lines of {section.title}"
+    return found, missing
+
+
+def _notice(missing: Mapping[int, str]) -> str:
+    return f"Left out to fit: {'; '.join(missing[i] for i in sorted(missing))}." if missing else ""
 
 
 def _folded(section: Section, body: str) -> str:
@@ -158,7 +187,8 @@ def _folded(section: Section, body: str) -> str:
     inner = body.strip("\n")
     if not section.fold or not inner:
         return inner
-    return f"<details>\n<summary>{section.title}</summary>\n\n{inner}\n\n</details>"
+    title = section.title if section.number is None else f"{section.title} ({section.number})"
+    return f"<details>\n<summary>{title}</summary>\n\n{inner}\n\n</details>"
 
 
 def _fit(body: str, room: int, share: int, measure: Callable[[str], int]) -> tuple[str, int]:

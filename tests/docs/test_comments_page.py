@@ -56,9 +56,9 @@ def test_the_template_of_the_page_is_used_as_it_is():
     )
     body = plan_comment(comment)
     assert "template_invalid" not in body
-    assert "\n## `production/knowledge`: 8 changes, 1 approval missing" in body
+    assert "\n## `production/knowledge`: 8 changes, 1 approval missing, 1 obstacle to an apply" in body
     assert f"```sh\n{MISSING.command}\n```" in body
-    assert "| **delete** | `graph.legacy` |" in body
+    assert "- **`IRREVERSIBLE`** `graph.legacy`" in body
     assert "<summary>Warnings</summary>\n\n- `cluster_recovery_pending`: an apply was interrupted" in body
 
 
@@ -95,7 +95,8 @@ def test_the_values_of_a_template_are_those_of_the_page(name):
 def test_the_fields_of_items_are_those_of_the_page():
     full = everything()
     fields = _table("item of")
-    for value in ("rows", "approvals", "refusals", "debts", "migrations", "others", "impact", "warnings"):
+    names = ("rows", "counted", "checks", "schema_diffs", "approvals", "refusals", "debts", "migrations", "others")
+    for value in (*names, "impact", "warnings"):
         row = next(names for key, names in fields.items() if f"`{value}`" in key)
         text = f"{{% for item in {value}|top(1) %}}" + "".join(
             f"{{% if item.{name} is defined %}}{{{{ 1 }}}}{{% endif %}}" for name in sorted(row)

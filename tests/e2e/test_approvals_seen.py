@@ -151,7 +151,7 @@ def test_the_gate_says_who_may_still_approve_and_why_each_approval_does_not_coun
 def test_rows_that_came_after_the_comment_are_not_signed_away(loop: Loop) -> None:
     """Bob reads that the graph is empty, and on a machine with the data the command would read it again."""
     loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
-    assert "- 0 rows in version 1 of graph `" in loop.comment(1)
+    assert ": deleted with 0 rows in version 1 of graph `" in loop.comment(1)
     command = shlex.split(printed_command(loop.comment(1)))[1:]
     rows = loop.folder / "rows.jsonl"
     rows.write_text('{"type": "Contact", "data": {"name": "ada"}}\n')

@@ -33,6 +33,7 @@ from gitops.model.plan import (
     NodeOutcome,
     NodeResult,
     Plan,
+    TextChange,
 )
 from gitops.model.trust import RuleChange
 from gitops.render import json as render_json
@@ -157,8 +158,21 @@ PLANS = st.builds(
         st.builds(RuleChange, HOSTILE.map(Address), HOSTILE, st.none() | HOSTILE, st.none() | HOSTILE, st.booleans()), 2
     ),
 )
+TEXTS = st.builds(
+    TextChange,
+    resources=st.lists(st.sampled_from(["schema.{}", "policy.{}", "query.a.{}"]), min_size=1, max_size=2).flatmap(
+        lambda forms: st.tuples(*(HOSTILE.map(forms[0].format).map(Address) for _ in forms))
+    ),
+    before=st.none() | HOSTILE.map(lambda text: text.encode("utf-8", "replace")),
+    after=st.none() | HOSTILE.map(lambda text: text.encode("utf-8", "replace")),
+)
 PLAN_OUTCOMES = st.builds(
-    PlanOutcome, config_dir=HOSTILE, observations=SEEN, plan=st.none() | PLANS, diagnostics=PROBLEMS
+    PlanOutcome,
+    config_dir=HOSTILE,
+    observations=SEEN,
+    plan=st.none() | PLANS,
+    texts=several(TEXTS, 3),
+    diagnostics=PROBLEMS,
 )
 APPLY_OUTCOMES = st.builds(
     ApplyOutcome,
@@ -233,6 +247,8 @@ PLAN_COMMENTS = st.builds(
     explained=several(HOSTILE, 2),
     refusals=REFUSED,
     debts=DEBTS,
+    since=several(HOSTILE, 2),
+    forge_verdict_missing=st.booleans(),
     run=URLS,
     ref=HOSTILE,
     forge_commands=st.booleans(),
@@ -298,7 +314,7 @@ ALLOWED = {
     "paragraph", "inline", "heading", "bullet_list", "list_item", "table", "thead", "tbody", "tr", "th", "td", "hr", "fence",
     "html_block", "text", "code_inline", "strong", "softbreak", "link",
 }  # fmt: skip
-FOLD = re.compile(r"<details>\n<summary>[A-Za-z ]+</summary>\n|</details>\n?")
+FOLD = re.compile(r"<details>\n<summary>[A-Za-z ]+( \(\d+\))?</summary>\n|</details>\n?")
 NOTE = re.compile(r"<!-- [A-Za-z0-9_:=. -]+ -->\n?")
 
 

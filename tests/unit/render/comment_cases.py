@@ -12,7 +12,16 @@ from gitops.model.address import Address
 from gitops.model.change import Action, Disposition
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.model.plan import ApprovalRequirement, ExecEdge, ExecNode, ExecutionGraph, NodeOutcome, NodeResult, Plan
+from gitops.model.plan import (
+    ApprovalRequirement,
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    NodeOutcome,
+    NodeResult,
+    Plan,
+    TextChange,
+)
 from gitops.render.comment import (
     apply_comment,
     drift_body,
@@ -39,7 +48,6 @@ SUBJECT = CommentSubject(cluster="knowledge", environment="production", request=
 MISSING = ApprovalState(
     resource="graph.legacy",
     satisfied=False,
-    by=("alice@example.com",),
     refused=(
         ("approval_self", "alice@example.com wrote commit 1a2b3c4d of this change"),
         ("approval_stale", "the cluster folder changed: `a.gq`"),
@@ -57,6 +65,16 @@ GRAPH = ExecutionGraph(
     (
         ExecEdge("schema.knowledge", "barrier.late", "barrier"),
         ExecEdge("schema.knowledge", "query.knowledge.find_experts", "query_uses_schema", "by way of `x` > y"),
+    ),
+)
+NEW_SCHEMA = b"node Person {\n    name: String @key\n    age: I32?\n}\n"
+TEXTS = (
+    TextChange((Address("schema.knowledge"),), NEW_SCHEMA.replace(b"age: I32", b"nick: String"), NEW_SCHEMA),
+    TextChange((Address("policy.readers"),), b"# ```\nallow: [read]\n", b"# ```\n/close\nallow: [read, change]\n"),
+    TextChange(
+        (Address("query.knowledge.find_experts"),),
+        None,
+        b"query find_experts() { match { $p: Person } return { $p.name } }\n",
     ),
 )
 DEBT = Debt(ULID, "5d" * 20, Address("graph.legacy"), "carol@example.com", "the disk of @production was full")
@@ -132,7 +150,7 @@ def everything() -> PlanComment:
     assert outcome.plan is not None
     return PlanComment(
         subject=SUBJECT,
-        outcome=replace(outcome, plan=replace(outcome.plan, graph=GRAPH)),
+        outcome=replace(outcome, plan=replace(outcome.plan, graph=GRAPH), texts=TEXTS),
         approvals=(replace(MISSING, via_forge=True),),
         others=OTHERS,
         explained=(
@@ -144,6 +162,7 @@ def everything() -> PlanComment:
         ),
         refusals=(REFUSED,),
         debts=(DEBT,),
+        since=("1 change more: query.knowledge.find_experts",),
         run=JOB,
         ref=KEPT,
         forge_commands=True,

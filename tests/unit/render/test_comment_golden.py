@@ -101,23 +101,36 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
     comment = _large(28_000)
     body, summary = plan_comment(comment), plan_summary(comment)
     assert len(plan_document(comment.outcome)) > 3_000_000
-    assert len(body) <= 65_536
+    assert len(body) < 5_000
     assert len(summary.encode()) <= 1_048_576
     for text in (body, summary):
         assert "**Plan for `production/knowledge`: 28008 changes, 1 approval missing" in text
         assert f"plan `{PLAN.digest}`" in text
         assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
-        assert "| **delete** | `graph.legacy` |" in text
-        assert "### Migrations" in text
+        assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
+        assert "<summary>Migrations (2)</summary>" in text
         assert text.count("```") % 2 == 0
-        assert "lines of Changes" in text
+    assert "; **`ADDS`** 28001; **`CHANGES`** 1 graph" in body
+    assert "lines of Changes" in summary
+
+
+def test_from_fifty_changes_on_what_needs_eyes_is_listed_and_the_rest_counted():
+    short, long = plan_comment(_large(42)), plan_comment(_large(43))
+    assert short.count("- **`ADDS`** `query.knowledge") == 43
+    assert "`ADDS`** `query" not in long
+    listed = [line for line in long.split("\n") if line.startswith("- **`")]
+    assert [line.split("`")[1] for line in listed] == ["IRREVERSIBLE", "DELETES", "RETAINED"]
+    assert "`graph.legacy`" in listed[0]
+    # It waits for the approval of its graph.
+    assert "`schema.legacy`" in listed[1]
+    assert listed[2].endswith("**`ADDS`** 44; **`CHANGES`** 1 graph that follows from its parts")
 
 
 def test_a_summary_has_the_changes_that_a_comment_leaves_out():
     comment = _large(2_500)
-    assert "lines of Changes" in plan_comment(comment)
+    assert "**`ADDS`** 2501;" in plan_comment(comment)
     summary = plan_summary(comment)
-    assert summary.count("| create |") == 2_501
+    assert summary.count("- **`ADDS`** `query") == 2_501
     assert "Left out" not in summary
 
 

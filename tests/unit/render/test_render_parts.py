@@ -306,13 +306,14 @@ def test_a_gate_is_open_only_if_plan_and_evidence_agree():
         (missing, (yes,), "1 approval missing"),
         (missing, (), "1 approval missing"),
         (given, (no,), "1 approval missing"),
-        (given, (yes,), "1 approval given"),
-        (given, (), "1 approval given"),
+        (given, (yes,), "good to merge"),
+        (given, (), "good to merge"),
         (two, (), "1 approval missing"),
     ):
         body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(need), approvals=states))
         assert body.split("\n")[3] == f"**Plan for `production/knowledge`: 1 change, {verdict}**"
     assert "(1 of 2), signed by `bob`" in body
+    assert "| approval of `graph.legacy` | **missing** | 1 of 2, not by its authors |" in body
 
 
 def test_the_first_lines_of_a_comment_find_it_again():

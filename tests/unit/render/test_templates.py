@@ -97,7 +97,7 @@ def test_a_template_that_breaks_a_rule_is_not_used_and_named(name):
     assert said.startswith(f"- **warning** `template_invalid` at `plan.md.j2`{f' line {line}' if line else ''}:")
     added = {said, "  - to fix: correct the template on the target branch"}
     without = [row for row in body.split("\n") if row not in added]
-    assert "\n".join(without) == plan_comment(COMMENT)
+    assert "\n".join(without).replace("Warnings (2)", "Warnings (1)") == plan_comment(COMMENT)
 
 
 def test_the_same_failure_is_told_in_the_same_words():
@@ -123,7 +123,7 @@ def test_what_is_put_there_by_code_stays_under_any_template():
 
 
 def test_ours_stay_within_reach_of_those_that_override_them():
-    assert "| **delete** | `graph.legacy`" in plan_comment(replace(COMMENT, templates=OWN))
+    assert "- **`IRREVERSIBLE`** `graph.legacy`" in plan_comment(replace(COMMENT, templates=OWN))
     macros = {"macros.md.j2": OWN["macros.md.j2"]}
     body = plan_comment(replace(COMMENT, templates=macros))
     assert "`template_invalid` at `macros.md.j2`" in body
@@ -153,8 +153,9 @@ def test_values_that_touch_are_kept_apart():
 
 def test_every_value_of_a_plan_is_there_for_a_template():
     names = [
-        "cluster", "environment", "place", "request", "verdict", "approvals", "commands", "forge_commands", "refusals", "debts",
-        "countersign", "rows", "migrations", "breaks", "explained", "others", "impact", "graph", "errors", "warnings",
+        "cluster", "environment", "place", "request", "verdict", "checks", "since", "approvals", "missing", "commands",
+        "forge_commands", "refusals", "debts", "countersign", "rules", "rows", "listed", "counted", "migrations", "breaks",
+        "schema_diffs", "policy_diffs", "query_diffs", "explained", "others", "impact", "graph", "errors", "warnings",
     ]  # fmt: skip
     text = "".join(f"{{% if {name} is defined %}}{{{{ 1 }}}}{{% endif %}}" for name in names)
     assert f"\n\n{'1' * len(names)}\n\n" in plan_comment(replace(everything(), templates={"plan.md.j2": text}))

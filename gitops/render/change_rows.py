@@ -1,0 +1,199 @@
+"""The changes of a plan as rows that people read: the worst that each does, in a word, and what it does, in a line.
+
+A badge explains; the planner decides what needs an approval. From fifty changes on only those are listed that a person has to
+look at one by one, and the rest is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change, Disposition, Reason, Tier
+from gitops.model.plan import Plan
+
+LISTED = 50
+"""From so many changes on, a comment only counts most."""
+
+_STEPS = 3
+_NAMES = 5
+
+
+class Badge(StrEnum):
+    """The worst that a change does, worst first.
+
+    IRREVERSIBLE: no later plan undoes it. WIDENS: it permits more. BREAKS: a result that callers rely on loses something.
+    RETAINED: something goes, and its data stays where only earlier versions show it.
+    """
+
+    IRREVERSIBLE = "IRREVERSIBLE"
+    WIDENS = "WIDENS"
+    BREAKS = "BREAKS"
+    RETAINED = "RETAINED"
+    MIGRATES = "MIGRATES"
+    DELETES = "DELETES"
+    CHANGES = "CHANGES"
+    ADDS = "ADDS"
+
+
+_RISKS = tuple(Badge)
+_ALWAYS_LISTED = frozenset({Badge.IRREVERSIBLE, Badge.WIDENS, Badge.BREAKS})
+
+PLANNED: Mapping[Disposition, str] = {
+    Disposition.APPLIED: "will be applied",
+    Disposition.DERIVED: "follows from its parts",
+    Disposition.DEFERRED: "deferred",
+    Disposition.BLOCKED: "blocked",
+}
+"""What an apply would do with a planned change."""
+
+DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
+"""What an apply did with a change."""
+
+_BECAUSE: Mapping[Reason, str] = {
+    Reason.APPROVAL_REQUIRED: "an approval is missing",
+    Reason.RECOVERY_PENDING: "an interrupted operation is not recovered",
+    Reason.DEPENDENCY_NOT_APPLIED: "a resource that it needs is not applied",
+    Reason.UNSUPPORTED_KIND: "apply does not support this kind",
+    Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
+    Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
+    Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
+}
+# What these badges say needs no words.
+_PLAIN = frozenset({Badge.DELETES, Badge.CHANGES, Badge.ADDS})
+_WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
+
+
+def broken_results(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
+    """What the results of stored queries lose, by query; a column that gets another type is lost and gained."""
+    found: dict[Address, tuple[str, ...]] = {}
+    for impact in () if plan is None else plan.schema_impact:
+        for result in impact.results:
+            lost = tuple(column for column in result.before if column not in result.after)
+            if lost:
+                found[result.query] = lost
+    return found
+
+
+def change_rows(
+    changes: Iterable[Change], words: Mapping[Disposition, str], plan: Plan | None = None
+) -> tuple[dict[str, Any], ...]:
+    """One row for each change, worst badge first, then in address order.
+
+    `risk` is the rank of the badge, 0 for IRREVERSIBLE. `effect` is what an apply does with the change by `words`, `note` the
+    same where that is not what everybody expects. `words`, `steps` with `more_steps`, and `loses` say what the change does;
+    `gated` that it needs an approval. `plan` knows what breaks and what widens.
+    """
+    broken = broken_results(plan)
+    breaking = (
+        {*broken, *(i.schema for i in plan.schema_impact if any(r.query in broken for r in i.results))}
+        if plan
+        else set()
+    )
+    widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
+    rows = []
+    for change in changes:
+        badge = _badge(change, breaking, widening)
+        migration = _steps(change)
+        deleted = change.action is Action.DELETE
+        lost = broken.get(change.address, ())
+        rows.append(
+            {
+                "badge": badge.value,
+                "risk": _RISKS.index(badge),
+                "action": action_of(change),
+                "resource": change.address,
+                "effect": effect_of(change, words),
+                "note": effect_of(change, words) if words is DONE or change.reason is not None else "",
+                "words": _words(change, badge),
+                "steps": migration[:_STEPS],
+                "more_steps": max(0, len(migration) - _STEPS),
+                "loses": lost[:_NAMES],
+                "details": change.details if change.seen is None or deleted else (*change.details, change.seen.words),
+                "gated": change.tier is not None or change.reason is Reason.APPROVAL_REQUIRED,
+                "derived": change.disposition is Disposition.DERIVED,
+            }
+        )
+    return tuple(sorted(rows, key=lambda row: (row["risk"], row["resource"])))
+
+
+def listed_rows(
+    rows: Sequence[dict[str, Any]], most: int | None = LISTED
+) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    """The rows to list, all of them if they are fewer than `most`, and the others as counts.
+
+    A count has a badge, a number, the number of graphs, and what the changes have in common. Graphs that only follow from their
+    parts are counted in any plan.
+    """
+    own = [row for row in rows if not row["derived"]]
+    short = most is None or len(own) < most
+    listed = [row for row in own if short or row["gated"] or row["badge"] in _ALWAYS_LISTED]
+    known = {row["resource"] for row in listed}
+    counts: dict[tuple[str, bool], list[Address]] = {}
+    for row in sorted(rows, key=lambda row: row["derived"]):
+        if row["resource"] not in known:
+            counts.setdefault((row["badge"], row["derived"]), []).append(row["resource"])
+    counted = []
+    for (badge, derived), found in counts.items():
+        graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
+        one = len(found) == 1
+        words = (
+            ("graph that follows from its parts" if one else "graphs that follow from their parts") if derived else ""
+        )
+        counted.append({"badge": badge, "number": len(found), "graphs": graphs, "words": words})
+    return tuple(listed), tuple(counted)
+
+
+def action_of(change: Change) -> str:
+    """The action on a resource, in a word or two."""
+    if change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE:
+        return "migrate"
+    return "update bindings" if change.binding_change else change.action.value
+
+
+def effect_of(change: Change, words: Mapping[Disposition, str]) -> str:
+    """What apply does with a change, and why if it is not applied."""
+    known = words[change.disposition]
+    return known if change.reason is None else f"{known}, {_BECAUSE[change.reason]}"
+
+
+def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Address]) -> Badge:
+    kind = change.address.kind
+    if kind in (Kind.TRUST, Kind.CLUSTER):
+        # Keys, rules and places are gated whatever they change; what counts for a reader is whether they permit more.
+        if change.address in widening:
+            return Badge.WIDENS
+        if change.action is Action.DELETE:
+            return Badge.RETAINED
+        return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
+    if change.tier is Tier.IRREVERSIBLE or (kind is Kind.GRAPH and change.action is Action.DELETE):
+        return Badge.IRREVERSIBLE
+    if change.address in breaking:
+        return Badge.BREAKS
+    if kind is Kind.SCHEMA and change.action is Action.UPDATE:
+        steps = () if change.migration is None else change.migration.steps
+        lossy = any(reversibility_of(step) is Reversibility.LOSSY for step in steps)
+        return Badge.RETAINED if lossy else Badge.MIGRATES
+    if change.action is Action.DELETE:
+        return Badge.DELETES
+    return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
+
+
+def _steps(change: Change) -> tuple[Mapping[str, Any], ...]:
+    """The steps of a migration; of one that is not supported those that are why."""
+    if change.migration is None or change.migration.supported:
+        return () if change.migration is None else change.migration.steps
+    refused = tuple(step for step in change.migration.steps if step.get("kind") == UnsupportedChange.kind)
+    return refused or change.migration.steps
+
+
+def _words(change: Change, badge: Badge) -> str:
+    """What a change does, where neither its steps nor its badge say it."""
+    if change.action is Action.DELETE and change.seen is not None:
+        return f"deleted with {change.seen.words}"
+    if change.binding_change:
+        return "other bindings"
+    return "" if change.migration is not None or badge in _PLAIN else _WORDS[change.action]
