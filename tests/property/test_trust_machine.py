@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,7 +35,7 @@ from tests.support.recorded import push
 GRAPH, RULES, NAME = "graph.legacy", "trust", "cluster"
 FILES = {GRAPH: (GRAPH,), RULES: (RULES, NAME), NAME: (RULES, NAME, GRAPH)}
 """What is written where the commits of a change are looked for: rules and name in `gitops.yaml`, the graph in `cluster.yaml`."""
-SIDE, OLD = "refs/heads/side", "refs/heads/gitops/approvals"
+SIDE, TOPIC, OLD = "refs/heads/side", "refs/heads/topic", "refs/heads/gitops/approvals"
 ACCOUNTS = {"dora": "dora", "dee": "dora", "ada": "ada", "ben": "ben"}
 """Whose the names are that the server checks: two are dora's, and none is mallory's."""
 URI = "memory/legacy"
@@ -81,8 +82,16 @@ class TrustMachine(RuleBasedStateMachine):
     # -- what people do --------------------------------------------------------------------------------------------
 
     @rule(who=people, signer=signers, edit=edits, aside=st.booleans(), by=pushes)
-    def write(self, who: str, signer: str, edit: str, aside: bool, by: Push = UNKNOWN) -> None:
-        """A commit on main or on the side branch."""
+    def write(
+        self,
+        who: str,
+        signer: str,
+        edit: str,
+        aside: bool,
+        by: Push = UNKNOWN,
+        first: tuple[Push, bool] = (UNKNOWN, False),
+    ) -> None:
+        """A commit on main or on the side branch; perhaps it was pushed elsewhere `first`, and lost again."""
         parent = self.side if aside else self.main
         declares, query = dict(self.model.commits[parent].declares), self.queries[parent]
         if edit in ("drop", "keep"):
@@ -93,7 +102,7 @@ class TrustMachine(RuleBasedStateMachine):
             declares[NAME] = self._other_name(declares[NAME])
         else:
             query += 1
-        self._add((parent,), who, signer, declares, query, aside=aside, by=by)
+        self._add((parent,), who, signer, declares, query, aside=aside, by=by, first=first)
 
     @rule()
     @precondition(lambda self: self.main != self.side)
@@ -147,21 +156,30 @@ class TrustMachine(RuleBasedStateMachine):
 
     @rule(
         who=st.sampled_from(LISTED),
-        signer=st.sampled_from(("own", "own", "own", "none")),
+        signer=st.sampled_from(("own", "none")),
         edit=st.sampled_from(("drop", "drop", "rules", "name")),
         by=pushes,
+        first=st.tuples(st.one_of(st.just(UNKNOWN), pushes), st.booleans()),
         approvers=st.lists(st.sampled_from(("ada", "ben")), min_size=1, max_size=3),
         between=st.sampled_from(("", "", "", "load", "write", "keep and drop")),
         ending=st.sampled_from(("run", "run", *CRASHES)),
         then=st.sampled_from(AFTER_CRASH),
     )
     def agree(
-        self, who: str, signer: str, edit: str, by: Push, approvers: list[str], between: str, ending: str, then: str
+        self,
+        who: str,
+        signer: str,
+        edit: str,
+        approvers: list[str],
+        between: str,
+        ending: str,
+        then: str,
+        **pushed: Any,
     ) -> None:
         """A change, approvals, and a run: what people mean to do, with something in between now and then."""
         if edit == "drop" and not self._declared(GRAPH):
             edit = "keep"
-        self.write(who=who, signer=signer, edit=edit, aside=False, by=by)
+        self.write(who=who, signer=signer, edit=edit, aside=False, **pushed)
         for approver in approvers:
             self.approve(who=approver, address={"rules": RULES, "name": NAME}.get(edit, GRAPH))
         if between == "load":
@@ -271,6 +289,7 @@ class TrustMachine(RuleBasedStateMachine):
         *,
         aside: bool,
         by: Push,
+        first: tuple[Push, bool] = (UNKNOWN, False),
         merged: dict[str, object] | None = None,
     ) -> None:
         key = {"own": who, "none": None}.get(signer, signer)
@@ -293,14 +312,19 @@ class TrustMachine(RuleBasedStateMachine):
         self.model.commits.append(Commit(parents, frozenset({who}), key, declares, merged))
         number = len(self.ids) - 1
         self.queries[number] = query
-        self._push(SIDE if aside else MAIN, number, by)
+        earlier, lost = first
+        if earlier != UNKNOWN:
+            self._push(TOPIC, number, earlier)
+            if lost:
+                store.update_refs([RefUpdate(TOPIC, self.ids[number], ZERO)])
+        self._push(SIDE if aside else MAIN, number, by, there=earlier != UNKNOWN and not lost)
 
-    def _push(self, ref: str, number: int, by: Push) -> None:
-        self.model.pushed(by, number, (self.main, self.side))
+    def _push(self, ref: str, number: int, by: Push, *, there: bool = False) -> None:
+        self.model.pushed(by, number, (self.main, self.side, *([number] if there else [])))
         push(self.life, ref, self.ids[number], by)
         if ref == SIDE:
             self.side = number
-        else:
+        elif ref == MAIN:
             self.main = number
 
     def _config(self, declares: dict[str, object]) -> bytes:
