@@ -105,7 +105,7 @@ def _schema_drift(current: Session) -> Iterator[DriftItem]:
         if schema.kind is not Kind.SCHEMA:
             continue
         graph, recorded = graph_address(schema.name), current.state.resources[schema].digest
-        observed, error = probe_graph(current.opened, schema.name)
+        observed, error = probe_graph(current.opened, schema.name, files=True)
         if observed.existence is Existence.ABSENT:
             yield DriftItem(graph, DriftKind.VANISHED, recorded, detail=VANISHED)
         elif observed.reading is None:

@@ -88,7 +88,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     recorded = {a for a in draft.resources if a.kind is Kind.GRAPH}
     for address in sorted(recorded | {r.address for r in current.desired.of_kind(Kind.GRAPH)}):
         graph = address.name
-        observed, error = probe_graph(stores, graph)
+        observed, error = probe_graph(stores, graph, files=True)
         if observed.existence is Existence.ABSENT and address in recorded and graph not in swept.pending:
             _record_vanished(current, draft, swept.state, graph)
         elif address in current.desired.resources:

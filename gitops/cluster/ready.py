@@ -123,7 +123,9 @@ class _Inspection:
             self._found.add(Code.GRAPH_UNREADABLE, address, "the ledger records no schema of the graph")
             return
         try:
-            source = self._stores.engine.read(self._stores.graph_uri(address.name)).schema_source
+            uri = self._stores.graph_uri(address.name)
+            source = self._stores.engine.read(uri).schema_source
+            self._stores.engine.check_files(uri)
         except GitopsError as error:
             self._found.add(error.code, address, error.detail)
             return

@@ -13,6 +13,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
 from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fence
+from gitops.graph.files import find_missing
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot
@@ -55,6 +56,21 @@ class LanceEngine:
             return GraphReading(
                 source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
             )
+
+    def check_files(self, uri: str) -> None:
+        """Look for the files of every table, by name."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            missing = find_missing(snapshot)
+            if missing and (now := open_snapshot(uri)).manifest != snapshot.manifest:
+                # A version that was superseded may lose its files at any time.
+                missing = find_missing(now)
+        if missing:
+            key, file = missing[0]
+            are = "is" if len(missing) == 1 else f"and {len(missing) - 1} more are"
+            kind, _, name = key.partition(":")
+            detail = f"{file} of {kind} type {name} {are} missing below {snapshot.store.location}"
+            raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=uri)
 
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
         """The approvals by which this incarnation was deleted from the root before."""

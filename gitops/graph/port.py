@@ -105,6 +105,13 @@ class GraphReader(Protocol):
         """Open read-only. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` while its files are removed."""
         ...
 
+    def check_files(self, uri: str) -> None:
+        """Nothing, if every file that the newest version of `main` needs for its rows is there; their content is not read.
+
+        Raises GitopsError `graph_unreadable` with what is missing; as `read`.
+        """
+        ...
+
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
         """The approvals by which this incarnation was deleted from the root before; none if it never was.
 

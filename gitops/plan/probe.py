@@ -29,13 +29,19 @@ class GraphProbe:
         return None if self.reading is None else digest(self.reading.schema_source)
 
 
-def probe_graph(stores: Stores, graph: str) -> tuple[GraphProbe, str | None]:
-    """What is observed of a live graph, and why it did not open if it did not."""
+def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[GraphProbe, str | None]:
+    """What is observed of a live graph, and why it did not open if it did not.
+
+    With `files` a graph whose newest version lacks a file does not open.
+    """
     uri = stores.graph_uri(graph)
     existence = stores.engine.exists(uri)
     if existence is not Existence.PRESENT:
         return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is unknown whether {uri} exists"
     try:
-        return GraphProbe(existence, stores.engine.read(uri)), None
+        reading = stores.engine.read(uri)
+        if files:
+            stores.engine.check_files(uri)
+        return GraphProbe(existence, reading), None
     except GitopsError as error:
         return GraphProbe(existence, deleted=error.code == Code.GRAPH_DELETED), error.detail

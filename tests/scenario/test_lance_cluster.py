@@ -8,12 +8,13 @@ import shutil
 
 import pytest
 
+from gitops.apply.drift import drift
 from gitops.graph import show
 from gitops.graph.history.branches import create_branch
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from tests.support.clock import FixedClock
-from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, lance_engine, statuses
+from tests.support.cluster import COMMENTED, SCHEMA, START, WIDER, Cluster, FailAt, codes, found, lance_engine, statuses
 from tests.support.ids import SequentialIds
 
 
@@ -62,6 +63,23 @@ def test_a_drop_from_outside_is_seen_and_brought_back(cluster):
     assert cluster.apply().converged
     assert cluster.live("knowledge") == SCHEMA
     assert sorted(people(cluster)) == ["ada", "grace"]
+
+
+def test_a_data_file_that_is_gone_is_noticed(cluster):
+    """No manifest and no schema is touched, so the graph still opens."""
+    assert codes(drift(cluster.workspace())) == codes(cluster.ready()) == []
+    (file,) = (cluster.folder / "graphs/knowledge.omni").glob("nodes/*/data/*.lance")
+    file.unlink()
+    for outcome, code in (
+        (drift(cluster.workspace()), "graph_observation_error"),
+        (cluster.ready(), "graph_unreadable"),
+        (cluster.refresh(), "graph_observation_error"),
+    ):
+        assert not outcome.ok
+        assert f"{file.name} of node type Person is missing" in found(outcome, code).message
+    shown = cluster.status()
+    assert statuses(shown.state)["graph.knowledge"] == "error:graph_observation_error"
+    assert f"{file.name} of node type Person is missing" in shown.state.observations["graph.knowledge"]["error"]
 
 
 def test_an_approved_delete_leaves_nothing_behind(cluster):

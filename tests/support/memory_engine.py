@@ -76,6 +76,10 @@ class MemoryEngine:
         graph = self._opened(uri)
         return GraphReading(graph.source or b"", graph.version, graph.incarnation, graph.rows, graph.fence)
 
+    def check_files(self, uri: str) -> None:
+        """A graph in memory has no files."""
+        self._opened(uri)
+
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
         """What `delete` noted."""
         return frozenset(self._deleted.get((uri, incarnation), ()))
