@@ -119,6 +119,7 @@ def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: C
     record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in consumed), record)
     state = replace(draft.state(), revision=current.state.revision + 1)
+    gated = {change.address, *(requirement.resource for requirement in plan.approvals_required)}
     entry = make_entry(
         workspace,
         current.view,
@@ -130,7 +131,8 @@ def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: C
         config_digest=plan.config_digest,
         changes=(change,),
         approvals=tuple(accepted.uses[a.approval_id] for a in consumed if a.approval_id in accepted.uses),
-        origins=() if workspace.governance is None else origins_of(workspace.governance, (change,), {change.address}),
+        # The commits of every other change are behind this entry, too, and their authors are asked for after it.
+        origins=() if workspace.governance is None else origins_of(workspace.governance, plan.changes, gated),
         scope=scope.recorded,
     )
     try:

@@ -8,7 +8,7 @@ from gitops.apply.refresh import refresh
 from gitops.approving.approve import sign_approval
 from gitops.model.address import Address
 from tests.support.audited import CONFIG, Life
-from tests.support.governed import errors, means, newest
+from tests.support.governed import WITHOUT_LEGACY, deleted, errors, means, newest
 
 RENAMED = CONFIG.replace("name: brain", "name: mind, renamed_from: brain").encode()
 
@@ -29,3 +29,17 @@ def test_who_renames_a_cluster_does_not_approve_it_after_a_refresh(tmp_path: Pat
     moved, _ = life.run()
     assert moved.rule is not None
     assert moved.rule.name == "mind"
+
+
+def test_what_waits_beside_a_rename_keeps_its_authors(tmp_path: Path) -> None:
+    """The entry of the rename is the first one after the commit of the delete."""
+    life = Life(tmp_path)
+    life.begin()
+    life.change("ada", WITHOUT_LEGACY)
+    life.change("dora", {"gitops.yaml": RENAMED})
+    life.approve("ben", "cluster.brain")
+    moved, _ = life.run()
+    assert moved.outcome is not None
+    assert errors(sign_approval(life.workspace(), Address("graph.legacy"), means(life, "ada"))) == ["approval_self"]
+    life.approve("ben", "graph.legacy")
+    assert deleted(life.run()[1])
