@@ -25,7 +25,7 @@ from gitops.bot.authors import MOST_ASKED, requests_merged_by
 from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.move_cluster import move_cluster
-from gitops.bot.plan_requests import plan_request, requests_of_cluster
+from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
 from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
@@ -109,7 +109,9 @@ def _apply_commit(
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         merged = requests_merged_by(context.forge, rule, [c.id for c in commits[:MOST_ASKED]])
         waiting = requests_merged_by(context.forge, rule, [applied]) if applied and not position.converged else ()
-        requests = tuple({r.number: r for r in (*waiting, *merged)}.values())
+        # What a request of an earlier commit reports is replaced only by the news that nothing of it waits any more.
+        earlier = () if applied == commit else tuple(r for r in waiting if r not in merged)
+        requests = merged if earlier else tuple({r.number: r for r in (*waiting, *merged)}.values())
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
@@ -130,6 +132,9 @@ def _apply_commit(
         return rule
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once, and get no report"] if more else []
+    if outcome.ok and outcome.converged and earlier:
+        reported = (*earlier, *reported)
+        found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]
     yield from _report_applied(
         context, subject, outcome, reported, position.debts, left=left, notes=notes, found=tuple(found)
     )
@@ -226,8 +231,9 @@ def _report_applied(
     yield from report_apply(context, subjects, outcome, left=left, debts=added, notes=(*notes, *found))
     for note in found:
         yield LogLine(f"apply of {subject.cluster}: {note}")
+    labels = {_APPLIED: done, _WAITING: not done, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
-        yield from set_labels(context, request.number, request.labels, {_APPLIED: done, _WAITING: not done})
+        yield from set_labels(context, request.number, request.labels, labels)
     # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics)

@@ -32,6 +32,7 @@ from gitops.render.comment_inputs import (
     RefusedCommand,
 )
 from gitops.render.json import approve_command
+from gitops.render.markdown import hidden
 
 _MAX_STATUS = 140
 
@@ -83,7 +84,8 @@ def report_plan(
     body = plan_comment(replace(comment, run=bot.run_url, ref=ref))
     yield from _set_status(context, subject, "plan", state, text)
     yield from _write_check(context, subject, state, text, body, outcome.diagnostics)
-    yield from _write_comment(context, subject, body)
+    quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained)
+    yield from _write_comment(context, subject, body, only_update=quiet)
     yield LogLine(line, result)
     if not_kept:
         yield LogLine(not_kept)
@@ -119,7 +121,12 @@ def report_apply(
         # Anything else that is not applied is a problem.
         result = RunResult.WAITS
     approvals = tuple(
-        ApprovalState(resource=resource, satisfied=True, by=tuple(a.approved_by for a in used))
+        ApprovalState(
+            resource=resource,
+            satisfied=True,
+            by=tuple(a.approved_by for a in used),
+            emergency=any(a.approval_id == debt.approval_id for a in used for debt in debts),
+        )
         for resource, used in sorted(outcome.approvals_used.items())
     )
     if left is not None:
@@ -141,7 +148,8 @@ def report_apply(
             templates=context.templates,
         )
         context.bot.on_report(ClusterReport(comment, line))
-        yield from _write_comment(context, subject, apply_comment(comment))
+        quiet = outcome.ok and outcome.converged and not (outcome.changes or debts)
+        yield from _write_comment(context, subject, apply_comment(comment), only_update=quiet)
     yield LogLine(line, result)
 
 
@@ -244,10 +252,19 @@ def _write_check(
     yield from logged("the check is not written", lambda: context.forge.set_check(report))
 
 
-def _write_comment(context: EventContext, subject: CommentSubject, body: str) -> Iterator[LogLine]:
+def _write_comment(
+    context: EventContext, subject: CommentSubject, body: str, *, only_update: bool = False
+) -> Iterator[LogLine]:
+    """Write the comment; with `only_update` only where the request has one: a status is enough to say that nothing changes."""
     number, mark = subject.request, marker(subject.cluster)
+
+    def write() -> None:
+        own = (c for c in context.forge.comments(number) if c.marker is not None) if only_update else ()
+        if not only_update or any(comment.body.startswith(hidden(mark)) for comment in own):
+            context.forge.upsert_comment(number, mark, body)
+
     if number:
-        yield from logged("the comment is not written", lambda: context.forge.upsert_comment(number, mark, body))
+        yield from logged("the comment is not written", write)
 
 
 def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckState, str, RunResult]:

@@ -192,7 +192,7 @@ def _steps(change: Change) -> tuple[Mapping[str, Any], ...]:
 
 def _words(change: Change, badge: Badge) -> str:
     """What a change does, where neither its steps nor its badge say it."""
-    if change.action is Action.DELETE and change.seen is not None:
+    if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE and change.seen is not None:
         return f"deleted with {change.seen.words}"
     if change.binding_change:
         return "other bindings"

@@ -6,7 +6,7 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult
-from gitops.forge.events import IgnoredEvent, ManualEvent, PushEvent, TimerEvent
+from gitops.forge.events import HeadEvent, IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.documents import read_entry
@@ -93,6 +93,39 @@ def test_a_merge_that_waits_is_swept_again_and_stays_waiting(stage: Stage) -> No
     assert stage.loop.sign_approval("bob", "graph.legacy").ok
     assert verdict(list(run_verb(stage.bot(), "sweep", ManualEvent()))) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
+    assert stage.loop.request(1).labels == ("gitops/applied",)
+
+
+def test_a_later_apply_leaves_the_report_of_a_merge_that_waits(stage: Stage) -> None:
+    """It names the approval that is missing; it is replaced by the news that nothing of it waits."""
+    stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.handle(HeadEvent(stage.loop.request(1).head))
+    assert stage.loop.request(1).labels == ("gitops/needs-approval",)
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    stage.pushed(before, tip)
+    assert stage.loop.request(1).labels == ("gitops/waiting",)
+    reported = stage.loop.comment(1)
+    assert "gitops approve graph.legacy --cluster brain --rows 0 --plan " in reported
+    stage.propose("carol", "query", {"cluster/notes.gq": QUERY}, tip)
+    newest = stage.land(2)
+    stage.pushed(tip, newest)
+    assert stage.loop.comment(1) == reported
+    assert "**`CHANGES`** `query.notes.titles`: applied" in stage.loop.comment(2)
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
+    stage.propose("carol", "other", {"README.md": b"Other words.\n"}, newest)
+    stage.pushed(newest, stage.land(3))
+    assert not stage.loop.graph("legacy").exists()
+    assert "request 2 waited, and is applied with commit" in stage.loop.comment(2)
+
+
+def test_a_merge_that_changes_nothing_gets_a_status_and_no_comment(stage: Stage) -> None:
+    stage.propose("alice", "readme", {"cluster/README.md": b"Other words.\n"})
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    stage.pushed(before, tip)
+    assert stage.loop.status(tip, "apply") == "success: 0 applied, 0 deferred or blocked"
+    assert stage.loop.book.comments(1) == ()
     assert stage.loop.request(1).labels == ("gitops/applied",)
 
 

@@ -129,6 +129,19 @@ def test_a_request_elsewhere_gets_a_status_and_no_comment(stage: Stage) -> None:
     assert stage.loop.book.comments(1) == ()
 
 
+def test_a_request_that_changes_nothing_gets_a_comment_only_where_it_has_one(stage: Stage) -> None:
+    head = stage.propose("alice", "readme", {"cluster/README.md": b"Other words.\n"})
+    assert verdict(stage.handle(_event(stage))) is RunResult.DONE
+    assert stage.loop.status(head, "plan") == "success: 0 change(s)"
+    assert stage.loop.book.comments(1) == ()
+    stage.propose("alice", "readme", {"cluster/notes.gq": QUERY}, head)
+    stage.handle(_event(stage))
+    assert "2 changes, good to merge" in stage.loop.comment(1)
+    stage.propose("alice", "readme", {"cluster/README.md": b"Others.\n"})
+    stage.handle(_event(stage))
+    assert "**Plan for `production/brain`: no changes**" in stage.loop.comment(1)
+
+
 @pytest.mark.parametrize("broken", ["upsert_comment", "set_check", "set_labels"])
 def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
