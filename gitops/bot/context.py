@@ -137,7 +137,8 @@ class EventContext:
         return self._positions[rule.name]
 
     def refresh(self, rule: ClusterRule | None = None) -> None:
-        """Forget the open requests, and the ledger position of a cluster: both may have changed."""
+        """Forget the open requests, the refs and the ledger position of a cluster: all may have changed."""
+        self.project.tools.relist()
         self._open_requests.clear()
         self.__dict__.pop("clusters", None)
         if rule is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject
-from gitops.bot.kept_plans import kept_plan, plan_record
+from gitops.bot.kept_plans import kept_plan, plan_record, plan_ref
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
 from gitops.config.difference import Differences
@@ -130,7 +130,7 @@ def _plan_cluster(
         yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
         return False, True
     # Read again: the plan of an earlier head must not be reported on a newer one.
-    if context.project.has_moved(request):
+    if context.project.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
         return False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)

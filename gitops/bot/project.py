@@ -46,8 +46,8 @@ class ProjectTools:
     `stores` opens the stores of a cluster: its ledger on a branch, its graphs under the operator's root; further arguments are
     the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
     long as the project: it lets one run plan many requests without compiling again what they have in common. `compiler` gives
-    the digest of the sources that read and compile, None if it is not known. `forge_kind` is the forge that the program runs
-    with, empty if it is not known.
+    the digest of the sources that read and compile, None if it is not known. `relist` has
+    `remote` list its refs again. `forge_kind` is the forge that the program runs with, empty if it is not known.
     """
 
     store: GitStore
@@ -61,6 +61,7 @@ class ProjectTools:
     faults: Faults
     cache: CompileCache | None = None
     compiler: Callable[[], str | None] = lambda: None
+    relist: Callable[[], bool] = lambda: False
     forge_kind: str = ""
 
 
@@ -195,10 +196,13 @@ class Project:
         """Whether the head of a request is here."""
         return self.tools.store.resolve(request.head) is not None
 
-    def has_moved(self, request: ChangeRequest) -> bool:
-        """Whether the remote has another head of a request now; False where it no longer has the ref."""
+    def has_moved(self, request: ChangeRequest, *also: str) -> bool:
+        """Whether the remote has another head of a request now; False where it no longer has the ref.
+
+        `also` are refs that the caller needs next: one conversation lists all.
+        """
         ref = head_ref(request)
-        return self.tools.remote.refs(ref).get(ref, request.head) != request.head
+        return self.tools.remote.refs(ref, *also).get(ref, request.head) != request.head
 
     def workspace_of_request(
         self,

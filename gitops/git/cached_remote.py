@@ -1,48 +1,120 @@
-"""A remote whose branches are listed once in a run: most questions of a run are about the same few.
+"""A remote that is listed once in a run: most questions of a run are about the same few refs.
 
-Only branches of people are cached. The ledger, approvals, locks and all other refs of the bot are listed each time, because
-decisions about them must use their current values. A push, whether it succeeds or not, empties the cache: it may have taken long.
+1. Branches of people and of the bot are listed when they are first asked for, those of the bot together, so that what a run
+   knows of ledgers and approvals is of one moment.
+2. A push empties the cache, whether it succeeds or not: it may have taken long. So what is read under a lock is newer than the
+   lock, which is taken by a push. Pushes of refs that decide nothing, such as kept plans, leave the cache as it is.
+3. Locks, heads of change requests and all other refs are listed each time: decisions about them must use their current values.
+4. `forget` empties the cache for a reader who needs the present. What is listed then is everything that was asked for before.
+5. The first fetch also brings the branches of the bot that were listed and are missing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 
+from gitops.core.errors import RemoteError
 from gitops.git.port import GitRemote, RefUpdate
+from gitops.git.refs import is_below
 
-__all__ = ["CachedRemote"]
+__all__ = ["OWN_BRANCHES", "CachedRemote"]
 
-_BRANCHES, _OWN = "refs/heads/", "refs/heads/gitops/"
+OWN_BRANCHES = "refs/heads/gitops"
+_BRANCHES, _LOCKS = "refs/heads/", "refs/heads/gitops/locks"
+# Any person may push branches below those of the bot; more than this are fetched by those who need them.
+_MOST_FETCHED = 100
 
 
 class CachedRemote:
     """Implements GitRemote over another one, for one run of one process."""
 
-    def __init__(self, remote: GitRemote, known: Mapping[str, str] | None = None) -> None:
-        """`known` are branches that the run has just listed."""
+    def __init__(
+        self,
+        remote: GitRemote,
+        known: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
+        *,
+        is_here: Callable[[str], bool] = lambda _: True,
+        unimportant: tuple[str, ...] = (),
+    ) -> None:
+        """`known` are branches of people, and `own` all branches of the bot, that the run has just listed.
+
+        `is_here` says whether a commit is in this repository. `unimportant` are folders of refs that decide nothing.
+        """
         self._remote = remote
         self._known: dict[str, Mapping[str, str]] = {ref: {ref: head} for ref, head in (known or {}).items()}
+        self._own = own
+        self._is_here = is_here
+        self._asked: dict[str, None] = {}
+        self._fetched = False
+        self._unimportant = tuple(f"{folder}/" for folder in unimportant)
 
     @property
     def url(self) -> str:
         """Where it is, without credentials."""
         return self._remote.url
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        """Refs under `prefix`: branches of people as they were when first listed, all others as they are."""
-        if not prefix.startswith(_BRANCHES) or f"{prefix}/".startswith(_OWN):
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        """Refs under the prefixes: branches as they were when first listed, all others as they are."""
+        if more:
+            found = self._remote.refs(prefix, *more)
+            for each in (prefix, *more):
+                if self._is_kept(each):
+                    self._known[each] = {ref: head for ref, head in found.items() if is_below(ref, each)}
+            return found
+        if self._is_own(prefix):
+            return {ref: head for ref, head in self._listed_own().items() if is_below(ref, prefix)}
+        if not self._is_kept(prefix):
             return self._remote.refs(prefix)
+        self._asked[prefix] = None
+        if self._own is None:
+            self._listed_own()
         if prefix not in self._known:
             self._known[prefix] = self._remote.refs(prefix)
         return self._known[prefix]
 
+    def _listed_own(self) -> Mapping[str, str]:
+        """The branches of the bot; listed, if need be, together with all that is kept and was asked for."""
+        if self._own is None:
+            found = self._remote.refs(OWN_BRANCHES, *self._asked)
+            self._own = {ref: head for ref, head in found.items() if is_below(ref, OWN_BRANCHES)}
+            for each in self._asked:
+                self._known[each] = {ref: head for ref, head in found.items() if is_below(ref, each)}
+        return self._own
+
+    def _is_own(self, prefix: str) -> bool:
+        """Whether a prefix is one of branches of the bot that are listed together."""
+        return is_below(prefix, OWN_BRANCHES) and not is_below(prefix, _LOCKS)
+
+    def _is_kept(self, prefix: str) -> bool:
+        """Whether the refs under a prefix are listed once, and one by one."""
+        people = prefix.startswith(_BRANCHES) and not is_below(prefix, OWN_BRANCHES)
+        return people or prefix.startswith(self._unimportant)
+
     def fetch(self, refspecs: Sequence[str]) -> None:
-        """Fetch from the other remote."""
+        """Fetch from the other remote; with the first fetch come the branches of the bot that are missing here."""
+        missing = [] if self._fetched else [ref for ref, head in (self._own or {}).items() if not self._is_here(head)]
+        if refspecs and missing:
+            self._fetched = True
+            # One that is gone by now fails the fetch of all.
+            with contextlib.suppress(RemoteError):
+                self._remote.fetch(list(dict.fromkeys([*refspecs, *missing[:_MOST_FETCHED]])))
+                return
         self._remote.fetch(refspecs)
 
     def push(self, updates: Sequence[RefUpdate]) -> None:
-        """Push to the other remote, and list its branches again from then on."""
+        """Push to the other remote, and list branches again from then on."""
         try:
             self._remote.push(updates)
         finally:
-            self._known.clear()
+            for update in updates:
+                self._known.pop(update.ref, None)
+            if not all(update.ref.startswith(self._unimportant) for update in updates):
+                self.forget()
+
+    def forget(self) -> bool:
+        """List everything again from now on. Returns whether branches of the bot had been listed."""
+        listed, self._own = self._own is not None, None
+        self._known.clear()
+        return listed

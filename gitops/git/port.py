@@ -172,8 +172,11 @@ class GitRemote(Protocol):
         """The address, without credentials."""
         ...
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        """Refs under `prefix` on the remote, now. Raises RemoteError `git_remote_unavailable`."""
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        """The refs on the remote, now, that have one of these names or are in a folder of such a name.
+
+        Raises RemoteError `git_remote_unavailable`.
+        """
         ...
 
     def fetch(self, refspecs: Sequence[str]) -> None:

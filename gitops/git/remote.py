@@ -171,25 +171,30 @@ class ProgramRemote:
         """One conversation with the remote."""
         return self._git.run(*arguments, timeout_s=self._timeout_s, extra=self._location.header)
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        """The ref `prefix` and all refs in the folder `prefix` on the remote, now."""
-        folder = prefix.rstrip("/")
-        if folder != "refs" and not is_ref(folder):
-            raise UsageError(Code.GIT_FAILED, f"{prefix!r} is not a ref or a folder of refs")
-        output = self._run("ls-remote", "--refs", "--", self._location.argument, folder, f"{folder}/*")
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        """The refs of these names, and all refs in the folders of these names, on the remote, now."""
+        folders = [each.rstrip("/") for each in (prefix, *more)]
+        for folder in folders:
+            if folder != "refs" and not is_ref(folder):
+                raise UsageError(Code.GIT_FAILED, f"{folder!r} is not a ref or a folder of refs")
+        names = [name for folder in folders for name in (folder, f"{folder}/*")]
+        output = self._run("ls-remote", "--refs", "--", self._location.argument, *names)
         if not output.ok:
             raise self._unavailable(output)
-        rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
-        found = {name: object_id for object_id, _, name in rows if is_id(object_id) and is_below(name, folder)}
-        return dict(sorted(found.items()))
+        return _listed(output, folders)
 
     def head(self) -> Mapping[str, str]:
         """The branch (full ref name) that the remote's HEAD names, and its commit; empty if it names none, or does not answer."""
-        output = self._run("ls-remote", "--symref", "--", self._location.argument, "HEAD")
+        return (self.head_and("HEAD") or ({}, {}))[0]
+
+    def head_and(self, folder: str) -> tuple[Mapping[str, str], Mapping[str, str]] | None:
+        """The same, and all refs in a folder, in one conversation; None if the remote does not answer."""
+        output = self._run("ls-remote", "--symref", "--", self._location.argument, "HEAD", f"{folder}/*")
+        if not output.ok:
+            return None
         match = _HEAD.match(output.stdout.decode("utf-8", "replace"))
-        if not output.ok or match is None or not is_ref(match[1]) or not is_id(match[2]):
-            return {}
-        return {match[1]: match[2]}
+        named = {} if match is None or not is_ref(match[1]) or not is_id(match[2]) else {match[1]: match[2]}
+        return named, _listed(output, [folder])
 
     def unshallow(self) -> None:
         """Fetch the history that a clone of limited depth left out. Raises RemoteError `git_remote_unavailable`."""
@@ -305,9 +310,9 @@ class SelfRemote:
         """The path of the repository."""
         return self._repository.git_dir
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
         """The repository's own refs."""
-        return self._repository.refs(prefix)
+        return {ref: head for each in (prefix, *more) for ref, head in self._repository.refs(each).items()}
 
     def fetch(self, refspecs: Sequence[str]) -> None:
         """Nothing to fetch: all objects are here. A refspec that names two different refs is refused."""
@@ -319,6 +324,13 @@ class SelfRemote:
     def push(self, updates: Sequence[RefUpdate]) -> None:
         """Move all refs in one local transaction; the repository's hooks do not run."""
         self._repository.update_refs(updates)
+
+
+def _listed(output: Output, folders: Sequence[str]) -> dict[str, str]:
+    """The refs in the output of `git ls-remote` that have one of these names or are in such a folder, sorted."""
+    rows = (line.partition("\t") for line in output.stdout.decode("utf-8", "replace").splitlines())
+    listed = ((name, found) for found, _, name in rows if is_id(found) and any(is_below(name, f) for f in folders))
+    return dict(sorted(listed))
 
 
 def _conflict(updates: Sequence[RefUpdate]) -> ConflictError:

@@ -30,11 +30,13 @@ class TrackingRemote:
         """Where the tracking branches are."""
         return f"{self._repository.git_dir} ({self._name} as last fetched)"
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        """Branches of the remote under `prefix` under their names there; refs of other kinds are not tracked.
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        """Branches of the remote under the prefixes under their names there; refs of other kinds are not tracked.
 
         Raises GitopsError `ledger_not_fetched` for a ledger that this clone does not fetch.
         """
+        if more:
+            return {ref: head for each in (prefix, *more) for ref, head in self.refs(each).items()}
         if not prefix.startswith(_HEADS):
             return {}
         found = self._repository.refs(self._tracking + prefix.removeprefix(_HEADS))

@@ -57,7 +57,8 @@ class BranchSettings:
     two, in any order. `anchor` raises GitopsError for a first entry that is not this cluster's. `read_note` and `write_note` keep
     the last head seen in a file beside the refs. `repository` gives the id of the repository, for documents where there is no
     ledger. `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a
-    ledger although an earlier one was seen.
+    ledger although an earlier one was seen. `relist` has the remote list its refs again, where they were kept from earlier
+    in the run, and returns whether they were. `own` is the clone as a remote of its own, None for a repository that is one.
     """
 
     cluster: str
@@ -73,6 +74,8 @@ class BranchSettings:
     repository: Callable[[], str | None] = lambda: None
     anchor_file: AnchorFile | None = None
     adopting: bool = False
+    relist: Callable[[], bool] = lambda: False
+    own: GitRemote | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,15 @@ class Heads:
 
         Raises IntegrityError `ledger_diverged` and what `verify_chain` raises, GitopsError `ledger_checked_out`, RemoteError.
         """
+        try:
+            return self._newest()
+        except IntegrityError:
+            # Refs that were listed before rule 1 prove nothing: another process may have accepted a newer head since.
+            if not self._settings.relist():
+                raise
+        return self._newest()
+
+    def _newest(self) -> VerifiedEntry | None:
         known = self.known()
         # A clone that has seen no head yet needs the approvals below as well: one answer of the remote has both.
         listed = self._remote.refs(self.ref if known.pin else BRANCHES)
@@ -180,6 +192,8 @@ class Heads:
                 )
             code = Code.LEDGER_FOREIGN_DOCUMENT if doubt else Code.LEDGER_DIVERGED
             found.append(UnreadableDocument(ref.rpartition("/")[2], code, detail))
+        if found:
+            self._settings.relist()
         if found and self._remote.refs(self.ref).get(self.ref) != head:
             # Another writer may have published an entry, and an approver may have signed against it, since we read the head.
             detail = "another writer changed the ledger during this command; nothing was written"
@@ -272,7 +286,12 @@ class Heads:
         """Move the branch of this clone forward. Raises GitopsError `ledger_checked_out`, RemoteError."""
         try:
             with around(self._faults, "ledger.branch", "follow"):
-                self._remote.fetch([f"{self.ref}:{self.ref}"])
+                # What was verified is here: no remote has to be asked for it.
+                here = self._settings.own
+                if here is None:
+                    self._remote.fetch([f"{self.ref}:{self.ref}"])
+                else:
+                    here.fetch([f"{self.seen_ref}:{self.ref}"])
         except (RemoteError, ConflictError) as error:
             if self._store.resolve(self.ref) != local:
                 return

@@ -36,7 +36,7 @@ from gitops.core.faults import Faults, NoFaults
 from gitops.forge.port import Forge, Permission
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
-from gitops.git.cached_remote import CachedRemote
+from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote
 from gitops.git.command import GitProgram, Quarantine, config_key
 from gitops.git.commit_tree import CommitTree
 from gitops.git.head_pin import HeadPin
@@ -134,18 +134,26 @@ class LocalProject:
     def complete(self) -> None:
         """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
 
-        Afterwards, branches of the remote are read only once. Raises GitopsError `shallow_repository` if the history is not
-        available.
+        Afterwards, branches of the remote are listed only once, as `gitops.git.cached_remote` says. Raises GitopsError
+        `shallow_repository` if the history is not available.
         """
         remote = self.remote
         if isinstance(remote, ProgramRemote):
             if self.repository.is_shallow:
                 remote.unshallow()
                 self.repository.reopen()
-            named = {} if self.setting("gitops.targetBranch") is not None else remote.head()
+            from gitops.bot.kept_plans import PLANS
+
+            named, own = remote.head_and(OWN_BRANCHES) or ({}, None)
+            if self.setting("gitops.targetBranch") is not None:
+                named = {}
             self.project.default_ref = next(iter(named), self.project.default_ref)
-            self.remote = CachedRemote(remote, named)
-            self.project.tools = replace(self.project.tools, remote=self.remote)
+            is_here = self.repository.resolve
+            cached = CachedRemote(
+                remote, named, own, is_here=lambda head: is_here(head) is not None, unimportant=(PLANS,)
+            )
+            self.remote = cached
+            self.project.tools = replace(self.project.tools, remote=cached, relist=cached.forget)
         if self.repository.is_shallow:
             raise GitopsError(
                 Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
@@ -256,6 +264,10 @@ class LocalProject:
             repository=lambda: self.project.target(rule).repository,
             read_note=pin.read,
             write_note=pin.write,
+            relist=self.project.tools.relist,
+            own=ProgramRemote(self.repository.git_dir, self.repository.git_dir)
+            if isinstance(self.remote, ProgramRemote | CachedRemote)
+            else None,
         )
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:

@@ -31,14 +31,16 @@ from ledger_suite import (
 from gitops.approvals.documents import read_approval
 from gitops.core.canonical import digest
 from gitops.core.errors import BugError, GitopsError
+from gitops.git.cached_remote import CachedRemote
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger import layout
+from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import read_verified_entry, trust_files
 from gitops.ledger.documents import write_lock
 from gitops.ledger.port import BlobCondition, LedgerView, LedgerWrite
 from gitops.ledger.readings import lock_held_message
 from gitops.model.ledger import EntryKind, LockInfo
-from tests.support.branch_ledger import CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
+from tests.support.branch_ledger import ALICE, CONFIG, LOCK, LOCK_BRANCH, REF, SEEN, Keys, World, make_keys
 from tests.support.git_fixture import commit, hook, run
 from tests.support.git_http import GitServer
 
@@ -316,6 +318,17 @@ def test_the_branch_of_a_clone_follows(clones: World) -> None:
     after = clones.ledger().commit(view, write(state(2)))
     clones.ledger("two.git").view()
     assert clones.repository("two.git").refs("refs") == {REF: after.head, SEEN: after.head}
+
+
+def test_a_list_that_is_older_than_the_newest_head_seen_here_is_no_rollback(clones: World) -> None:
+    """A run keeps its list of refs; another process of the same clone may have accepted a newer head meanwhile."""
+    view = clones.ledger().commit(LedgerView(), write(state(1)))
+    remote = CachedRemote(clones.remote())
+    place = BranchSettings("library", ALICE, None, LOCK, LOCK_BRANCH, relist=remote.forget)
+    reader = BranchLedger(clones.repository(), remote, place, clones.clock)
+    assert reader.view() == view
+    after = clones.ledger().commit(view, write(state(2)))
+    assert reader.view() == after
 
 
 def test_a_branch_under_a_checkout_stays(clones: World, tmp_path: Path) -> None:

@@ -272,8 +272,8 @@ class SlowAnswer:
     def url(self) -> str:
         return self.remote.url
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        answer = self.remote.refs(prefix)
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        answer = self.remote.refs(prefix, *more)
         self._work()
         return answer
 

@@ -104,8 +104,8 @@ class Overtaken:
     def url(self) -> str:
         return str(self.remote.url)
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.remote.refs(prefix)
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.remote.refs(prefix, *more)
         return found
 
     def fetch(self, refspecs: Sequence[str]) -> None:

@@ -110,10 +110,10 @@ class _CountingRemote(SelfRemote):
 
     asked = 0
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
         """As the remote's, counted."""
         self.asked += 1
-        return super().refs(prefix)
+        return super().refs(prefix, *more)
 
 
 def test_what_a_push_costs_does_not_grow_with_branches_that_touch_no_cluster(loop: Loop) -> None:

@@ -78,7 +78,7 @@ class Broken:
         self.url = "nowhere"
         self._problem = problem
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
         return {}
 
     def fetch(self, refspecs: Sequence[str]) -> None:

@@ -200,8 +200,8 @@ class Late:
     def url(self) -> str:
         return self.remote.url
 
-    def refs(self, prefix: str) -> Mapping[str, str]:
-        found = self.remote.refs(prefix)
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        found = self.remote.refs(prefix, *more)
         if prefix == MAIN and self.moves:
             self.far.update_refs(self.moves)
             self.moves = []
