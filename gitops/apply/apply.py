@@ -275,7 +275,7 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
 def _sound(current: Session) -> SoundRecord | None:
     """The graphs that later runs need not read again; None where the compiler of this program is not known."""
     vouched = current.workspace.vouched
-    return None if vouched is None else SoundRecord(vouched.compiler, current.loaded.sound)
+    return None if vouched is None else SoundRecord(vouched.compiler, vouched.folder, current.loaded.sound)
 
 
 def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> bool:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from gitops.approvals.verify import own_signature_problem, signature_refusal
-from gitops.bot.folders import require_plain
 from gitops.bot.scopes import newest_entries
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
@@ -31,6 +30,7 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, IntegrityError
+from gitops.git.folders import require_plain
 from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.ledger.chain import (
     APPROVALS,

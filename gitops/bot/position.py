@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gitops.config.sound import ContentTree, SoundRecord, VouchedGraphs
+from gitops.config.sound import ContentTree, PlainFolder, SoundRecord, VouchedGraphs
 from gitops.model.address import Address
 from gitops.model.ledger import Debt
 from gitops.model.origin import Origin
@@ -32,9 +32,13 @@ class LedgerPosition:
     sound: SoundRecord | None = None
     digests: Mapping[Address, str] = field(default_factory=dict)
 
-    def vouched(self, folder: ContentTree, compiler: str | None) -> VouchedGraphs | None:
-        """The graphs of a folder of the cluster that the ledger vouches for; None if its compiler is not known."""
-        return None if compiler is None else VouchedGraphs(folder, compiler, self.sound, self.digests)
+    def plain_folder(self, compiler: str | None) -> PlainFolder | None:
+        """The folder that this very program found plain when it was applied."""
+        return None if self.sound is None or self.sound.compiler != compiler else self.sound.folder
+
+    def vouched(self, tree: ContentTree, compiler: str | None, folder: PlainFolder) -> VouchedGraphs | None:
+        """The graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
+        return None if compiler is None else VouchedGraphs(tree, compiler, self.sound, self.digests, folder)
 
     @property
     def forge_kind(self) -> str | None:

@@ -15,7 +15,6 @@ from gitops.approvals.counting import CountedCommits
 from gitops.approvals.decisions import open_debts
 from gitops.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
 from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
-from gitops.bot.folders import changed_paths, require_plain
 from gitops.bot.position import LedgerPosition
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
@@ -28,6 +27,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
+from gitops.git.folders import changed_paths, require_plain
 from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
 from gitops.ledger.port import LedgerStore, LedgerView
@@ -267,7 +267,7 @@ class Project:
         found_at = Found(commit, tree or store.commit(commit).tree, ref or rule.ref)
         place = self.scopes.folder(rule, found_at, position.scope, position.applied, config=config, in_place=in_place)
         folder, scope = place.tree, position.scope
-        require_plain(store, folder, place.rule.path)
+        plain = require_plain(store, folder, place.rule.path, position.plain_folder(tools.compiler()))
         trust = trust_root(files := trust_at(store, place.root))
         source_tree = tools.open_tree(store, folder, place.rule.path)
         origins = self._origins((rule, place), [commit, target], position, files, known)
@@ -300,7 +300,7 @@ class Project:
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
             faults=tools.faults,
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
-            vouched=position.vouched(source_tree, tools.compiler()),
+            vouched=position.vouched(source_tree, tools.compiler(), plain),
         )
 
     def _admit(

@@ -33,11 +33,22 @@ class SoundGraph(NamedTuple):
     size: int
 
 
+class PlainFolder(NamedTuple):
+    """The git tree of a cluster folder without links, submodules and unsafe names, and the most folders that it can have."""
+
+    tree: str
+    folders: int
+
+
 @dataclass(frozen=True, slots=True)
 class SoundRecord:
-    """The graphs of one applied folder that had no problems, by their ids, and the digest of the compiler that found none."""
+    """What one applied folder is known for: that it is plain, and its graphs that had no problems, by their ids.
+
+    `compiler` is the digest of the program that found this out.
+    """
 
     compiler: str
+    folder: PlainFolder
     graphs: Mapping[str, SoundGraph]
 
 
@@ -65,11 +76,20 @@ class VouchedGraphs:
     """The graphs of the folder `tree` that a ledger vouches for."""
 
     def __init__(
-        self, tree: ContentTree, compiler: str, record: SoundRecord | None, recorded: Mapping[Address, str]
+        self,
+        tree: ContentTree,
+        compiler: str,
+        record: SoundRecord | None,
+        recorded: Mapping[Address, str],
+        folder: PlainFolder,
     ) -> None:
-        """`compiler` is the one of this program. `record` and the `recorded` digests are those of one verified entry."""
+        """`compiler` is the one of this program. `record` and the `recorded` digests are those of one verified entry.
+
+        `folder` says that the folder itself is plain.
+        """
         self.tree = tree
         self.compiler = compiler
+        self.folder = folder
         self._recorded = recorded
         self._graphs = {} if record is None or record.compiler != compiler else record.graphs
 

@@ -21,7 +21,7 @@ from gitops.git.refs import is_below
 __all__ = ["OWN_BRANCHES", "CachedRemote"]
 
 OWN_BRANCHES = "refs/heads/gitops"
-_BRANCHES, _LOCKS = "refs/heads/", "refs/heads/gitops/locks"
+_BRANCHES, _LOCKS, _PLANS = "refs/heads/", "refs/heads/gitops/locks", "refs/gitops/plans/"
 # Any person may push branches below those of the bot; more than this are fetched by those who need them.
 _MOST_FETCHED = 100
 
@@ -34,21 +34,18 @@ class CachedRemote:
         remote: GitRemote,
         known: Mapping[str, str] | None = None,
         own: Mapping[str, str] | None = None,
-        *,
-        is_here: Callable[[str], bool] = lambda _: True,
-        unimportant: tuple[str, ...] = (),
+        resolve: Callable[[str], str | None] = str,
     ) -> None:
         """`known` are branches of people, and `own` all branches of the bot, that the run has just listed.
 
-        `is_here` says whether a commit is in this repository. `unimportant` are folders of refs that decide nothing.
+        `resolve` gives a commit of this repository by its id, None if it is missing here.
         """
         self._remote = remote
         self._known: dict[str, Mapping[str, str]] = {ref: {ref: head} for ref, head in (known or {}).items()}
         self._own = own
-        self._is_here = is_here
+        self._resolve = resolve
         self._asked: dict[str, None] = {}
         self._fetched = False
-        self._unimportant = tuple(f"{folder}/" for folder in unimportant)
 
     @property
     def url(self) -> str:
@@ -90,11 +87,13 @@ class CachedRemote:
     def _is_kept(self, prefix: str) -> bool:
         """Whether the refs under a prefix are listed once, and one by one."""
         people = prefix.startswith(_BRANCHES) and not is_below(prefix, OWN_BRANCHES)
-        return people or prefix.startswith(self._unimportant)
+        return people or prefix.startswith(_PLANS)
 
     def fetch(self, refspecs: Sequence[str]) -> None:
         """Fetch from the other remote; with the first fetch come the branches of the bot that are missing here."""
-        missing = [] if self._fetched else [ref for ref, head in (self._own or {}).items() if not self._is_here(head)]
+        missing = (
+            [] if self._fetched else [ref for ref, head in (self._own or {}).items() if self._resolve(head) is None]
+        )
         if refspecs and missing:
             self._fetched = True
             # One that is gone by now fails the fetch of all.
@@ -110,7 +109,7 @@ class CachedRemote:
         finally:
             for update in updates:
                 self._known.pop(update.ref, None)
-            if not all(update.ref.startswith(self._unimportant) for update in updates):
+            if not all(update.ref.startswith(_PLANS) for update in updates):
                 self.forget()
 
     def forget(self) -> bool:

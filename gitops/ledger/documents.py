@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gitops.approvals.documents import SEEN, TARGET
-from gitops.config.sound import SoundGraph, SoundRecord
+from gitops.config.sound import PlainFolder, SoundGraph, SoundRecord
 from gitops.core.codes import Code
 from gitops.documents.codec import Document
 from gitops.documents.forms import (
@@ -253,7 +253,14 @@ ENTRY = Document(
 _SOUND_GRAPH = record(SoundGraph, {"digest": DIGEST, "files": integer(), "bytes": Member(integer(), attribute="size")})
 SOUND = Document(
     versions={
-        1: record(SoundRecord, {"compiler": DIGEST, "graphs": map_of(_SOUND_GRAPH, key=str)}),
+        1: record(
+            SoundRecord,
+            {
+                "compiler": DIGEST,
+                "folder": record(PlainFolder, {"tree": OBJECT_ID, "folders": integer(1)}),
+                "graphs": map_of(_SOUND_GRAPH, key=str),
+            },
+        ),
     },
     code=Code.LEDGER_ENTRY_INVALID,
 )

@@ -142,17 +142,10 @@ class LocalProject:
             if self.repository.is_shallow:
                 remote.unshallow()
                 self.repository.reopen()
-            from gitops.bot.kept_plans import PLANS
-
             named, own = remote.head_and(OWN_BRANCHES) or ({}, None)
-            if self.setting("gitops.targetBranch") is not None:
-                named = {}
+            named = {} if self.setting("gitops.targetBranch") is not None else named
             self.project.default_ref = next(iter(named), self.project.default_ref)
-            is_here = self.repository.resolve
-            cached = CachedRemote(
-                remote, named, own, is_here=lambda head: is_here(head) is not None, unimportant=(PLANS,)
-            )
-            self.remote = cached
+            self.remote = cached = CachedRemote(remote, named, own, self.repository.resolve)
             self.project.tools = replace(self.project.tools, remote=cached, relist=cached.forget)
         if self.repository.is_shallow:
             raise GitopsError(
@@ -177,9 +170,8 @@ class LocalProject:
 
     def pushed_to(self) -> GitRemote:
         """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
-        if isinstance(self.remote, SelfRemote):
-            return ProgramRemote(self.repository.git_dir, self.repository.git_dir)
-        return self.remote
+        path = self.repository.git_dir
+        return ProgramRemote(path, path) if isinstance(self.remote, SelfRemote) else self.remote
 
     def forge(self) -> LocalForge:
         """The forge of a bare repository; reading it needs no identity.
@@ -242,13 +234,11 @@ class LocalProject:
         """What every handle of a cluster's ledger is opened with, but for its anchor."""
         custom, branch = f"refs/gitops/locks/{rule.name}", f"refs/heads/gitops/locks/{rule.name}"
         known = self.setting("gitops.lockRef")
-        pin = HeadPin(self.repository.common_dir, rule.name)
+        pin, path = HeadPin(self.repository.common_dir, rule.name), self.repository.git_dir
 
         def remember(ref: str) -> None:
-            for key, value in (
-                ("gitops.lockRef", _BRANCH if ref == branch else _CUSTOM),
-                ("gitops.lockProven", "true"),
-            ):
+            kind = _BRANCH if ref == branch else _CUSTOM
+            for key, value in (("gitops.lockRef", kind), ("gitops.lockProven", "true")):
                 self._git.run("config", "--local", "--", key, value)
             self._settings = None
 
@@ -265,9 +255,7 @@ class LocalProject:
             read_note=pin.read,
             write_note=pin.write,
             relist=self.project.tools.relist,
-            own=ProgramRemote(self.repository.git_dir, self.repository.git_dir)
-            if isinstance(self.remote, ProgramRemote | CachedRemote)
-            else None,
+            own=None if isinstance(self.remote, SelfRemote | TrackingRemote) else ProgramRemote(path, path),
         )
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:

@@ -17,7 +17,6 @@ from gitops.config.load import load_desired
 from gitops.config.sound import SoundRecord
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
-from gitops.wiring.stores import edition
 from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
@@ -216,6 +215,10 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
         config_digest=desired.config_digest,
         trust_applied=True,
     )
-    files, compiler = workspace.governance.trust_files, edition()
-    sound = None if compiler is None else SoundRecord(compiler, loaded.sound)
+    files = workspace.governance.trust_files
+    sound = (
+        None
+        if workspace.vouched is None
+        else SoundRecord(workspace.vouched.compiler, workspace.vouched.folder, loaded.sound)
+    )
     ledger.commit(view, LedgerWrite(state, entry, trust_files=files, sound=sound))

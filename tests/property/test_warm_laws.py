@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gitops.config.cache import MemoryCache
 from gitops.config.load import LoadResult, load_cached, load_desired
-from gitops.config.sound import SoundRecord, VouchedGraphs
+from gitops.config.sound import PlainFolder, SoundRecord, VouchedGraphs
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.model.address import Address
 from tests.support.effort import cases
@@ -36,6 +36,7 @@ _GQ = {
     "broken": "query {0} {{{{\n",
 }
 _COMPILER = "c" * 64
+_PLAIN = PlainFolder("1" * 40, 1)
 _NAMES = ["a", "b", "c"]
 _PATHS = ["q/a.gq", "q/b.gq", "q/deep/c.gq", "r/a.gq", "x.gq"]
 _NEW_PATHS = ["q/n.gq", "q/deep/n.gq", "r/n.gq", "q/.gq"]
@@ -86,7 +87,7 @@ class Edits(RuleBasedStateMachine):
         self.refused: dict[str, str] = {}
         self.limits = SourceLimits()
         self.steps = 0
-        self.applied: tuple[SoundRecord, Mapping[Address, str]] = SoundRecord(_COMPILER, {}), {}
+        self.applied: tuple[SoundRecord, Mapping[Address, str]] = SoundRecord(_COMPILER, _PLAIN, {}), {}
         for path in _SCHEMAS:
             self.files[path] = _PG[0]
         for number, path in enumerate(_PATHS):
@@ -144,14 +145,14 @@ class Edits(RuleBasedStateMachine):
 
     def loaded(self) -> LoadResult:
         tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
-        return load_desired(tree, VouchedGraphs(tree, _COMPILER, *self.applied))
+        return load_desired(tree, VouchedGraphs(tree, _COMPILER, *self.applied, _PLAIN))
 
     @rule()
     def apply(self) -> None:
         """What an apply of the folder as it is leaves in the ledger; a folder with problems is not applied."""
         found = self.loaded()
         if found.desired is not None:
-            self.applied = SoundRecord(_COMPILER, found.sound), found.digests()
+            self.applied = SoundRecord(_COMPILER, _PLAIN, found.sound), found.digests()
 
     @rule(one=st.sampled_from(["g", "h"]), other=st.sampled_from(["g", "h"]))
     def mix_up(self, one: str, other: str) -> None:
@@ -175,7 +176,10 @@ class Edits(RuleBasedStateMachine):
         # Nothing has changed since: what was just kept must not matter either.
         assert warm(tree, self.cache) == expected
         assert shown(self.loaded()) == expected
-        assert shown(load_cached(tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, *self.applied))) == expected
+        assert (
+            shown(load_cached(tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, *self.applied, _PLAIN)))
+            == expected
+        )
 
 
 TestEdits = Edits.TestCase

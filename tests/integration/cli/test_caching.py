@@ -56,10 +56,11 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
         "config/load.py",
         "core/canonical.py",
         "model/resource.py",
+        "git/folders.py",
     ):
         (root / name).write_text((root / name).read_text() + "\n")
         seen.add(edition())
-    assert len(seen) == 6
+    assert len(seen) == 7
     (root / "cli" / "main.py").write_text("")
     assert edition() in seen
     shutil.rmtree(root / "language")

@@ -9,7 +9,7 @@ import pytest
 
 from gitops.config import compiler
 from gitops.config.load import load_desired
-from gitops.config.sound import SoundRecord, VouchedGraphs
+from gitops.config.sound import PlainFolder, SoundRecord, VouchedGraphs
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.core.codes import Code
 from gitops.model.address import Address, graph_address, query_address
@@ -17,6 +17,7 @@ from tests.integration.config.test_load_cached import FILES, NARROW, document, g
 from tests.support.warm import shown
 
 COMPILER, NEWER = "c" * 64, "d" * 64
+PLAIN = PlainFolder("1" * 40, 1)
 Folder = dict[str, bytes]
 
 
@@ -34,9 +35,9 @@ class Watched(MemoryTree):
 def applied() -> tuple[SoundRecord, Mapping[Address, str]]:
     """What an entry holds after an apply of FILES."""
     tree = MemoryTree(FILES)
-    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}))
+    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN))
     assert sorted(loaded.sound) == ["g", "h", "i"]
-    return SoundRecord(COMPILER, loaded.sound), loaded.digests()
+    return SoundRecord(COMPILER, PLAIN, loaded.sound), loaded.digests()
 
 
 def read_by(
@@ -50,7 +51,7 @@ def read_by(
     """The files that a load reads; its result is that of a load of all files, whatever was asked of it."""
     tree = Watched(files, refused=refused or {}, limits=limits)
     tree.seen = []
-    found = load_desired(tree, VouchedGraphs(tree, compiled_by, *applied))
+    found = load_desired(tree, VouchedGraphs(tree, compiled_by, *applied, PLAIN))
     seen = sorted(tree.seen)
     assert shown(found) == shown(load_desired(MemoryTree(files, refused=refused or {}, limits=limits)))
     return seen
@@ -67,7 +68,7 @@ def test_an_unchanged_folder_is_neither_read_nor_compiled(
     tree.seen = []
     monkeypatch.setattr(compiler, "parse_queries", None)
     monkeypatch.setattr(compiler, "compile_schema", None)
-    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, *applied))
+    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, *applied, PLAIN))
     assert sorted(tree.seen) == ALWAYS
     assert loaded.sound == applied[0].graphs
     assert loaded.desired is not None
@@ -127,7 +128,7 @@ def test_near_a_limit_everything_is_read(applied: tuple[SoundRecord, Mapping[Add
 def test_a_graph_with_a_warning_is_never_vouched_for() -> None:
     # A broken schema leaves its queries unchecked.
     tree = MemoryTree({**FILES, "x.gq": gq("x", of="nothing")})
-    assert "g" not in load_desired(tree, VouchedGraphs(tree, COMPILER, None, {})).sound
+    assert "g" not in load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN)).sound
 
 
 @pytest.mark.parametrize("lie", ["digest of another graph", "other state", "query too many", "no state", "own digest"])
@@ -151,13 +152,15 @@ def test_a_record_that_does_not_fit_is_not_believed(
 def test_a_false_record_with_the_right_digest_is_found_when_the_graph_is_needed() -> None:
     """Only the holder of a ledger key could sign one: the texts of such a graph cannot be had from the folder."""
     tree = MemoryTree(FILES)
-    honest = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}))
+    honest = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN))
     other = {**FILES, "x.gq": gq("x")}
     false = load_desired(MemoryTree(other), None).digests()
-    ledger = VouchedGraphs(tree, COMPILER, None, {})
+    ledger = VouchedGraphs(tree, COMPILER, None, {}, PLAIN)
     of_g = {address: value for address, value in false.items() if address.graph == "g"}
     form = {"schema": "s.pg", "queries": ["q", "x.gq"]}
     forged = honest.sound["g"]._replace(digest=ledger.digest("g", form, of_g) or "")
-    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, SoundRecord(COMPILER, {"g": forged}), false))
+    loaded = load_desired(
+        tree, VouchedGraphs(tree, COMPILER, SoundRecord(COMPILER, PLAIN, {"g": forged}), false, PLAIN)
+    )
     with pytest.raises(SourceMovedError):
         _ = loaded.resources[query_address("g", "x")].content

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.bot.kept_plans import plan_ref
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.git.cached_remote import CachedRemote
 from gitops.git.port import ZERO, RefUpdate
@@ -16,7 +17,7 @@ MAIN = "refs/heads/main"
 OWN = "refs/heads/gitops"
 LEDGER = "refs/heads/gitops/ledger/brain"
 APPROVAL = "refs/heads/gitops/approvals/brain/01JZ0000000000000000000001"
-PLAN = "refs/gitops/plans/brain/1"
+PLAN = plan_ref("brain", 1)
 
 
 class Asked(SelfRemote):
@@ -49,7 +50,7 @@ def _move(far: Asked, ref: str = MAIN) -> str:
 
 
 def _cached(far: Asked, **named) -> CachedRemote:
-    return CachedRemote(far, unimportant=("refs/gitops/plans",), **named)
+    return CachedRemote(far, **named)
 
 
 def test_a_branch_is_asked_for_once(far: Asked) -> None:
@@ -143,7 +144,7 @@ def test_who_needs_the_present_asks_for_it(far: Asked) -> None:
 
 def test_the_first_fetch_brings_what_else_is_missing(far: Asked) -> None:
     own = {LEDGER: "1" * 40, APPROVAL: "2" * 40}
-    remote = _cached(far, own=own, is_here=lambda head: head == own[APPROVAL])
+    remote = _cached(far, own=own, resolve=lambda head: head if head == own[APPROVAL] else None)
     remote.fetch([])
     remote.fetch(["refs/pull/7/head"])
     remote.fetch([LEDGER])
@@ -151,6 +152,6 @@ def test_the_first_fetch_brings_what_else_is_missing(far: Asked) -> None:
 
 
 def test_a_branch_that_is_gone_spoils_no_fetch(far: Asked) -> None:
-    remote = _cached(far, own={"refs/heads/gitops/ledger/gone": "1" * 40}, is_here=lambda _: False)
+    remote = _cached(far, own={"refs/heads/gitops/ledger/gone": "1" * 40}, resolve=lambda _: None)
     remote.fetch(["refs/pull/7/head"])
     assert far.fetched == [("refs/pull/7/head", "refs/heads/gitops/ledger/gone"), ("refs/pull/7/head",)]
