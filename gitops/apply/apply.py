@@ -267,7 +267,7 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
         run.plan.graph,
         lambda node: provider.apply(node, changes[node.id]),
         clock=workspace.clock,
-        workers=workspace.workers,
+        workers=workspace.workers or stores.workers,
         fail_fast=workspace.fail_fast,
     )
 

@@ -167,7 +167,7 @@ def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
     return folder_workspace(
         options.config or ".",
         actor=actor,
-        workers=getattr(options, "parallel", 1),
+        workers=getattr(options, "parallel", None),
         ephemeral=in_ci and not getattr(options, "keep_data_here", False),
     )
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
+from gitops.ledger.port import BlobCondition, IntentListing, LedgerReader, LedgerView
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.outcome import StateObservations
+from gitops.storage.parallel import in_parallel
 
 # Problems name places relative to the storage root, whatever the store is; the paths of the envelope are for people.
 STATE_FILE = "__cluster/state.json"
@@ -49,9 +52,18 @@ def observe(
     )
 
 
-def warn_of_intents(ledger: LedgerReader, problems: Diagnostics, message: str) -> None:
+def read_at_once(ledger: LedgerReader) -> tuple[LockObservation, IntentListing, LedgerView]:
+    """Lock, sidecars and state for who holds no lock: where answers are slow, all are asked for at the same time.
+
+    Raises RemoteError as `LedgerReader.view`.
+    """
+    reads: tuple[Callable[[], Any], ...] = (ledger.observe_lock, ledger.intents, ledger.view)
+    held, listing, view = in_parallel(lambda read: read(), reads, ledger.parallel)
+    return held, listing, view
+
+
+def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
     """Add a warning for each operation that is not settled, in the order of their files, with this message."""
-    listing = ledger.intents()
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for name in sorted([i.operation_id + ".json" for i in listing.intents] + [u.name for u in listing.unreadable]):
@@ -65,10 +77,9 @@ def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnosti
     keeps its digest, until it can be read again. `status` uses only the reports.
     """
     resources, statuses = dict(state.resources), dict(state.statuses)
-    for address in sorted(state.resources):
-        if not rules_of(address).catalog_suffix:
-            continue
-        reading = ledger.blob(address, state.resources[address].digest)
+    listed = [address for address in sorted(state.resources) if rules_of(address).catalog_suffix]
+    readings = in_parallel(lambda a: ledger.blob(a, state.resources[a].digest), listed, ledger.parallel)
+    for address, reading in zip(listed, readings, strict=True):
         if reading.condition is BlobCondition.OK:
             if address in statuses and _UNREAD in statuses[address].conditions:
                 statuses[address] = StatusRecord(Status.APPLIED)

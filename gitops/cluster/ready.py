@@ -11,8 +11,9 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe
+from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe, read_at_once
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.cluster_yaml import load_header
 from gitops.config.compiler import LanguageCompiler
@@ -22,10 +23,11 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.language.schema import Schema
 from gitops.language.text import LanguageError
-from gitops.ledger.port import BlobCondition, LedgerReader, LedgerView
+from gitops.ledger.port import BlobCondition, BlobReading, LedgerReader, LedgerView
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.model.ledger import LedgerState, LockObservation
 from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
+from gitops.storage.parallel import in_parallel
 
 _BLOBS = {
     BlobCondition.MISSING: Code.CATALOG_PAYLOAD_MISSING,
@@ -60,7 +62,7 @@ def ready(workspace: Workspace) -> ReadyOutcome:
 
 def _read_ledger(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObservation, LedgerView]:
     """The lock and the ledger; a ledger that is missing or unreadable, and operations that are not settled, are errors."""
-    held, view, listing = ledger.observe_lock(), ledger.view(), ledger.intents()
+    held, listing, view = read_at_once(ledger)
     problems.extend(view.problems)
     if not view.found:
         problems.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "there is no ledger")
@@ -84,10 +86,13 @@ class _Inspection:
         self._schemas: dict[str, Schema | None] = {}
         self._queries: dict[str, list[str]] = defaultdict(list)
         self._bound: dict[str, list[str]] = defaultdict(list)
+        self._blobs: dict[Address, BlobReading] = {}
+        self._live: dict[Address, bytes | GitopsError] = {}
 
     def run(self) -> tuple[tuple[ServedGraph, ...], str | None]:
         """Check everything. Returns the graphs, in order of their ids, and the policy of the cluster; nothing after errors."""
         addresses = sorted(self._state.resources)
+        self._read(addresses)
         for address in addresses:
             if address.kind is Kind.GRAPH and is_name(address.name):
                 self._graph(address)
@@ -116,18 +121,36 @@ class _Inspection:
         )
         return served, policies.get(CLUSTER_SCOPE)
 
+    def _read(self, addresses: Sequence[Address]) -> None:
+        """Read all blobs and schemas; where answers are slow, many at the same time."""
+        stores, resources = self._stores, self._state.resources
+
+        def read_schema(graph: Address) -> bytes | GitopsError:
+            try:
+                uri = stores.graph_uri(graph.name)
+                source = stores.engine.read(uri).schema_source
+                stores.engine.check_files(uri)
+            except GitopsError as error:
+                return error
+            return source
+
+        blobs = [a for a in addresses if a.kind in (Kind.QUERY, Kind.POLICY)]
+        readings = in_parallel(lambda a: stores.ledger.blob(a, resources[a].digest), blobs, stores.ledger.parallel)
+        self._blobs = dict(zip(blobs, readings, strict=True))
+        graphs = [
+            a for a in addresses if a.kind is Kind.GRAPH and is_name(a.name) and schema_address(a.name) in resources
+        ]
+        self._live = dict(zip(graphs, in_parallel(read_schema, graphs, stores.ledger.parallel), strict=True))
+
     def _graph(self, address: Address) -> None:
         self._schemas[address.name] = None
         schema = self._state.resources.get(schema_address(address.name))
         if schema is None:
             self._found.add(Code.GRAPH_UNREADABLE, address, "the ledger records no schema of the graph")
             return
-        try:
-            uri = self._stores.graph_uri(address.name)
-            source = self._stores.engine.read(uri).schema_source
-            self._stores.engine.check_files(uri)
-        except GitopsError as error:
-            self._found.add(error.code, address, error.detail)
+        source = self._live[address]
+        if isinstance(source, GitopsError):
+            self._found.add(source.code, address, source.detail)
             return
         file = SourceFile(schema_address(address.name), source)
         if file.digest != schema.digest:
@@ -167,7 +190,7 @@ class _Inspection:
 
     def _blob(self, address: Address) -> SourceFile | None:
         """The catalog blob as text; what is wrong with it is reported."""
-        reading = self._stores.ledger.blob(address, self._state.resources[address].digest)
+        reading = self._blobs[address]
         code = _BLOBS.get(reading.condition)
         if code is not None or reading.content is None:
             detail = reading.detail or f"the blob is {reading.condition}"

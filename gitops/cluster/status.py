@@ -10,7 +10,14 @@ from dataclasses import replace
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import report_debts
-from gitops.cluster.observations import LOCK_FILE, STATE_FILE, observe, verify_catalog, warn_of_intents
+from gitops.cluster.observations import (
+    LOCK_FILE,
+    STATE_FILE,
+    observe,
+    read_at_once,
+    verify_catalog,
+    warn_of_intents,
+)
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.core.codes import Code
@@ -41,13 +48,13 @@ def status(workspace: Workspace) -> StatusOutcome:
         return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
     held, view = LockObservation(held=False), LedgerView()
     try:
-        held = ledger.observe_lock()
+        held, listing, seen = read_at_once(ledger)
         if held.problem is not None:
             problems.add(held.problem, LOCK_FILE, held.detail, severity=Severity.WARNING)
-        warn_of_intents(ledger, problems, "an interrupted operation is not settled")
+        warn_of_intents(listing, problems, "an interrupted operation is not settled")
         problems.extend(header_problems)
         if header is not None:
-            view = ledger.view()
+            view = seen
             problems.extend(view.problems)
             if not view.found:
                 problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)

@@ -36,6 +36,7 @@ class Stores:
 
     `data_problem` says why graphs must not be created or changed here, such as a checkout that is deleted afterwards; reading
     is still possible. `data_at_hand` says that plans may read graphs: a plan of a bucket must not need its credentials.
+    `workers` is how many changes are worth applying at the same time.
     """
 
     ledger: LedgerStore
@@ -43,6 +44,7 @@ class Stores:
     graph_uri: Callable[[str], str]
     data_problem: GitopsError | None = None
     data_at_hand: bool = True
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ class Workspace:
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
     GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
     has it, so that a migration can be planned without reaching the graph. `vouched` are the graphs of the folder that the ledger
-    vouches for: no verb reads them.
+    vouches for: no verb reads them. `workers` is how many changes are applied at the same time, if a person chose it; else the
+    stores say it.
     """
 
     tree: SourceTree
@@ -139,7 +142,7 @@ class Workspace:
     clock: Clock
     ids: IdSource
     actor: str | None = None
-    workers: int = 1
+    workers: int | None = None
     fail_fast: bool = False
     governance: Governance | None = None
     accepted_schema: Callable[[str, str], bytes | None] = lambda _graph, _digest: None

@@ -157,7 +157,7 @@ class ApprovalRule(_Part):
 class ApplyRule(_Part):
     """How merges are applied."""
 
-    parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    parallel: Annotated[int, Field(ge=1, le=64)] | None = None
     fail_fast: bool = False
 
 

@@ -6,14 +6,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.approvals.pushes import PUSHES
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config, trust_root
 from gitops.config.load import load_desired
-from gitops.core.clock import IdSource
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.doctor.job_install import install_findings
@@ -25,16 +25,19 @@ from gitops.doctor.trust import trust_findings
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.init.wheel import running_wheel
+from gitops.ledger import layout
 from gitops.ledger.trust import trust_at
 from gitops.model.trust import TrustRoot
-from gitops.storage.port import ObjectStore
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.wiring.project import LocalProject, open_commit_tree
-from gitops.wiring.stores import open_store
+from gitops.wiring.stores import open_bucket
 from gitops.wiring.system import RandomIds, SystemClock
 
+if TYPE_CHECKING:
+    from gitops.storage.contest import RacingStore
+
+_WRITERS, _RACES = 8, 20
 _NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
-_SETUP = frozenset({Code.STORAGE_ROOT_REFUSED, Code.STORAGE_ROOT_INVALID, Code.STORAGE_CONDITIONAL_PUT_IGNORED})
 
 
 def examine(
@@ -149,7 +152,7 @@ def _cluster(local: LocalProject, rule: ClusterRule, *, probe: bool) -> Iterator
         fix = "on that machine: git config gitops.root PATH, or storage: in cluster.yaml"
         yield unknown(check, detail, fix, rule.name)
     elif base.startswith("s3:") and probe:
-        yield storage_finding(lambda: open_store(base), RandomIds(), rule.name)
+        yield storage_finding(partial(open_bucket, base), rule.name)
     elif base.startswith("s3:"):
         yield unknown(check, *_NOT_PROBED, rule.name)
     elif not _can_create_files(base, probe=probe):
@@ -158,26 +161,31 @@ def _cluster(local: LocalProject, rule: ClusterRule, *, probe: bool) -> Iterator
         yield good(check, f"{base} can be written", rule.name)
 
 
-def storage_finding(open_store: Callable[[], ObjectStore], ids: IdSource, place: str) -> DoctorFinding:
-    """Create a test object, try to create it again, and delete it.
+def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: int = _RACES) -> DoctorFinding:
+    """Race writers for objects, so many rounds for each condition, and try reading, listing and deleting.
 
-    A bucket that ignores the condition of a PUT would let two writers overwrite each other; its driver tests this first.
+    A service that lets several writers win would let two runs overwrite each other's ledger. What the service refuses is an error
+    of the setup; where it does not answer, nothing is known.
     """
-    check, key = "storage.writable", f"__cluster/doctor-{ids.ulid()}"
+    check = "storage.writable"
     try:
         store = open_store()
-        made, again = store.create(key, b"doctor\n"), store.create(key, b"doctor\n")
-        store.delete(key)
+        races = store.race(_WRITERS, rounds)
+        store.read(layout.STATE)
+        store.names("__cluster")
+        store.delete(f"{layout.STATE}.doctor")
     except GitopsError as problem:
-        detail = f"{problem.code}: {problem.detail}"
-        if problem.code in _SETUP:
-            return error(check, detail, "see docs/storage.md", place)
+        away = isinstance(problem, RemoteError) and problem.retryable
         fix = "check the address, the credentials and their permissions (docs/storage.md)"
-        return unknown(check, detail, fix, place)
-    if not made or again:
-        detail = f"{store.location} creates an object that already exists: two writers would overwrite each other"
-        return error(check, detail, "use a store that supports conditional PUTs (docs/storage.md)", place)
-    return good(check, f"{store.location} accepts objects, and does not overwrite them", place)
+        return (unknown if away else error)(check, f"{problem.code}: {problem.detail}", fix, place)
+    faults = [each.fault for each in races if each.fault]
+    if faults:
+        detail = f"in {len(faults)} of {rounds} races {store.location} let several writers {faults[0]}"
+        fix = "use a service that decides between writers (docs/storage.md)"
+        return error(check, f"{detail}; two runs could overwrite each other's ledger", fix, place)
+    return good(
+        check, f"{store.location}: {_WRITERS} writers raced {rounds} times for each condition, and one won", place
+    )
 
 
 def _can_create_files(root: str, *, probe: bool) -> bool:

@@ -305,6 +305,10 @@ class _SubfolderStore:
     def location(self) -> str:
         return self._store.display(self._name)
 
+    @property
+    def parallel(self) -> int:
+        return self._store.parallel
+
     def display(self, key: str) -> str:
         return self._store.display(self._at(key))
 
@@ -320,8 +324,8 @@ class _SubfolderStore:
     def write(self, key: str, data: bytes) -> None:
         self._store.write(self._at(key), data)
 
-    def delete(self, key: str) -> bool:
-        return self._store.delete(self._at(key))
+    def delete(self, key: str) -> None:
+        self._store.delete(self._at(key))
 
     def names(self, prefix: str) -> tuple[str, ...]:
         return self._store.names(self._at(prefix))

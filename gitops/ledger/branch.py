@@ -93,6 +93,10 @@ class _Draft:
 class BranchLedger:
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
 
+    # A commit is an immutable snapshot, and it is at hand.
+    snapshot_reads = True
+    parallel = 1
+
     def __init__(
         self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
     ) -> None:
@@ -109,11 +113,6 @@ class BranchLedger:
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}
         self._last: LedgerView | None = None
-
-    @property
-    def snapshot_reads(self) -> bool:
-        """True: a commit is an immutable snapshot."""
-        return True
 
     @property
     def state_path(self) -> str:

@@ -13,8 +13,9 @@ Rules of this module:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gitops.approvals.documents import write_approval
 from gitops.core import canonical
@@ -42,6 +43,7 @@ from gitops.ledger.readings import (
 from gitops.model.address import Address, graph_address
 from gitops.model.approval import Approval
 from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 __all__ = ["FolderLedger"]
@@ -55,11 +57,19 @@ class FolderLedger:
         self._store = store
         self._clock = clock
         self._faults = faults
+        self._holds_lock = False
+        self._seen: bytes | None = None
+        self._ahead: dict[str, list[FoundDocument]] = {}
 
     @property
     def snapshot_reads(self) -> bool:
         """False: files can change between two reads, unless the reader holds the lock."""
         return False
+
+    @property
+    def parallel(self) -> int:
+        """As the store says."""
+        return self._store.parallel
 
     @property
     def state_path(self) -> str:
@@ -79,11 +89,20 @@ class FolderLedger:
             return LockObservation(held=True, problem=Code.STATE_LOCK_READ_ERROR, detail=error.detail)
 
     def view(self) -> LedgerView:
-        """The current state, read once; every failure is one of its problems."""
+        """The current state, read once; every failure is one of its problems.
+
+        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time.
+        """
+        ahead = (layout.RECOVERIES, layout.APPROVALS) if self._holds_lock and self.parallel > 1 else ()
+        reads: tuple[Callable[[], None], ...] = (
+            self._read_state,
+            *(partial(self._read_ahead, folder) for folder in ahead),
+        )
         try:
-            return view_of(self._store.read(layout.STATE))
+            in_parallel(lambda read: read(), reads, self.parallel)
         except RemoteError as error:
             return unreadable_view(error)
+        return view_of(self._seen)
 
     def intents(self) -> IntentListing:
         """The recovery sidecars."""
@@ -128,9 +147,12 @@ class FolderLedger:
             raise ConflictError(
                 Code.STATE_LOCK_HELD, lock_held_message(self.observe_lock(), info.created_at), path=layout.LOCK
             )
+        self._holds_lock = True
 
     def release(self, lock_id: str) -> None:
         """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
+        self._holds_lock = False
+        self._ahead.clear()
         try:
             info = lock_observation(self._store.read(layout.LOCK)).info
             if info is not None and info.lock_id == lock_id:
@@ -171,6 +193,7 @@ class FolderLedger:
 
     def arm(self, intent: Intent) -> None:
         """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
+        self._ahead.clear()
         try:
             key = layout.intent_key(intent.operation_id)
             with around(self._faults, "ledger.sidecar", "arm"):
@@ -205,8 +228,7 @@ class FolderLedger:
             raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
-        for operation_id in operation_ids:
-            self.disarm(operation_id)
+        in_parallel(self.disarm, operation_ids, self.parallel)
         return view
 
     def put_blob(self, address: Address, content: bytes) -> str:
@@ -221,11 +243,10 @@ class FolderLedger:
             raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, "this resource has no blob", path=address)
         try:
             content.decode("utf-8")
-            found = self._store.read(key)
-            if found != content:
-                with around(self._faults, "ledger.blob", "write"):
-                    if not (found is None and self._store.create(key, content)):
-                        self._store.write(key, content)
+            # Most blobs are new: one request, where a read before it would make two.
+            with around(self._faults, "ledger.blob", "write"):
+                if not self._store.create(key, content) and self._store.read(key) != content:
+                    self._store.write(key, content)
         except UnicodeDecodeError as error:
             detail = f"the content is not UTF-8: invalid byte at offset {error.start}"
             raise GitopsError(Code.RESOURCE_PAYLOAD_WRITE_ERROR, detail, path=address) from error
@@ -235,6 +256,7 @@ class FolderLedger:
 
     def record_approval(self, approval: Approval) -> None:
         """Write a new approval document. Raises GitopsError `approval_write_error`."""
+        self._ahead.clear()
         try:
             key = layout.approval_key(approval.approval_id)
             with around(self._faults, "ledger.approval", "record"):
@@ -251,6 +273,7 @@ class FolderLedger:
         that cannot be stored, BugError for a write that does not belong to its view.
         """
         check_write(view, write)
+        self._ahead.clear()
         data = write_state(write.state)
         self._faults.reach("ledger.commit.before_state")
         try:
@@ -261,15 +284,14 @@ class FolderLedger:
             raise conflict_error()
         self._faults.reach("ledger.commit.after_state")
         marked = self._mark(write.consumed)
-        for operation_id in write.retire if marked else ():
-            self.disarm(operation_id)
+        in_parallel(self.disarm, write.retire if marked else (), self.parallel)
         self._faults.reach("ledger.commit.after_retire")
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
     def _swap(self, view: LedgerView, data: bytes) -> bool:
         if view.cas is None:
             return self._store.create(layout.STATE, data)
-        current = self._store.read(layout.STATE)
+        current = self._seen if is_same_state(view, self._seen) else self._store.read(layout.STATE)
         if current is None or not is_same_state(view, current):
             return False
         return self._store.replace(layout.STATE, data, expected=current)
@@ -291,17 +313,29 @@ class FolderLedger:
             if self._store.read(layout.LOCK) == document:
                 self._store.delete(layout.LOCK)
 
+    def _read_state(self) -> None:
+        self._seen = self._store.read(layout.STATE)
+
+    def _read_ahead(self, folder: str) -> None:
+        """Read documents before they are asked for; after a failure who asks for them reads them."""
+        with contextlib.suppress(RemoteError):
+            self._ahead[folder] = self._read_documents(folder)
+
     def _documents(self, folder: str) -> list[FoundDocument]:
-        found: list[FoundDocument] = []
-        for name in filter(layout.document_id, self._store.names(folder)):
+        ahead = self._ahead.pop(folder, None)
+        return self._read_documents(folder) if ahead is None else ahead
+
+    def _read_documents(self, folder: str) -> list[FoundDocument]:
+        def read(name: str) -> FoundDocument | None:
             try:
                 content = self._store.read(f"{folder}/{name}")
             except RemoteError as error:
-                found.append(FoundDocument(name, None, error.detail))
-            else:
-                # One that vanished since it was listed has been settled by its owner.
-                found += [] if content is None else [FoundDocument(name, content)]
-        return found
+                return FoundDocument(name, None, error.detail)
+            # One that vanished since it was listed has been settled by its owner.
+            return None if content is None else FoundDocument(name, content)
+
+        names = filter(layout.document_id, self._store.names(folder))
+        return [found for found in in_parallel(read, names, self.parallel) if found is not None]
 
 
 def _sidecar_error(intent: Intent, error: Exception) -> GitopsError:

@@ -132,6 +132,11 @@ class LedgerReader(Protocol):
         ...
 
     @property
+    def parallel(self) -> int:
+        """How many reads are worth making at the same time."""
+        ...
+
+    @property
     def state_path(self) -> str:
         """Where the state document is, for people."""
         ...

@@ -57,7 +57,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
     obstacles: tuple[Diagnostic, ...] = ()
     if current.ready:
         then = "apply settles it first and may then block more than this shows"
-        warn_of_intents(current.opened.ledger, problems, f"an interrupted operation is not settled; {then}")
+        warn_of_intents(current.opened.ledger.intents(), problems, f"an interrupted operation is not settled; {then}")
         plan, accepted = plan_session(current, current.state, explain=True)
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.storage.retry import RetryLimit
 
 if TYPE_CHECKING:
     from obstore import GetResult, PutMode
@@ -29,8 +30,21 @@ __all__ = ["Bucket", "PutResult", "StoredObject", "lance_options"]
 _MAX_OBJECT_BYTES = 1 << 28
 _OWNER = "gitops-put"
 _PAGE = 1000
+_CONNECT_TIMEOUT, _TIMEOUT = "5s", "30s"
 _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+# Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
+_IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
+_NO_CREDENTIALS = (
+    "no credentials are set, and this machine has no identity that gives some; "
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+)
+
+_DENIED = (401, 403)
+# Of the answers that blame the request, those that another attempt may change: too slow, in conflict, too many.
+_PASSING = (408, 409, 429)
+
+T = TypeVar("T")
 
 
 class PutResult(Enum):
@@ -51,34 +65,43 @@ class StoredObject:
 
 
 class Bucket:
-    """The requests to one bucket, with full keys; every error of the client becomes a RemoteError."""
+    """The requests to one bucket, with full keys; every error of the client becomes a RemoteError.
 
-    def __init__(self, name: str) -> None:
+    What may be repeated is repeated while the service is busy or away, for as long as `retry` says.
+    """
+
+    def __init__(self, name: str, retry: RetryLimit | None = None) -> None:
         """Make the client; nothing is asked yet. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
         self.name = name
+        self.retry = RetryLimit.of(os.environ) if retry is None else retry
         self.endpoint, allow_http = _service(os.environ)
-        self._client = _client(name, self.endpoint, allow_http=allow_http, retries=3)
-        self._once = _client(name, self.endpoint, allow_http=allow_http, retries=0)
+        self._client = _client(name, self.endpoint, allow_http=allow_http)
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
         """The object, or None if there is none."""
-        with self._guard(path):
+
+        def ask() -> StoredObject | None:
             answer = self._ask(path)
             if answer is None:
                 return None
             if answer.meta["size"] > _MAX_OBJECT_BYTES:
                 raise self._failed(path, f"larger than {_MAX_OBJECT_BYTES} bytes", retryable=False)
             data, tag = bytes(answer.bytes()), answer.meta["e_tag"]
-        if tag is None:
-            raise self._failed(path, "the service gives no entity tag", retryable=False)
-        return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
+            if tag is None:
+                raise self._failed(path, "the service gives no entity tag", retryable=False)
+            return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
+
+        return self._repeated(path, ask)
 
     def owner(self, path: str) -> str | None:
         """The token of the writer of the object, empty without a token; None if there is no object."""
-        with self._guard(path):
+
+        def ask() -> str | None:
             answer = self._ask(path, head=True)
             return None if answer is None else answer.attributes.get(_OWNER, "")
+
+        return self._repeated(path, ask)
 
     def _ask(self, path: str, *, head: bool = False) -> GetResult | None:
         """The answer to a request for an object, or only for its head; None if there is no object."""
@@ -86,27 +109,29 @@ class Bucket:
 
         try:
             answer = obstore.get(self._client, path, options={"head": True} if head else None)
-        except FileNotFoundError:
-            # A missing bucket is reported like a missing object: it is listed once, unless it is known to exist.
+        except FileNotFoundError as error:
+            # The client reports a missing bucket like a missing object. Where the answer does not say which one it is,
+            # the bucket is listed once, unless it is known to exist.
+            if _reason(error) == "NoSuchKey":
+                self._is_there = True
             if not self._is_there:
                 self.inside(path)
             return None
         self._is_there = True
         return answer
 
-    def put(self, path: str, data: bytes) -> str:
-        """Write, and return the tag of the object."""
+    def put(self, path: str, data: bytes) -> None:
+        """Write, whatever is there."""
         import obstore
 
-        with self._guard(path):
-            answer = obstore.put(self._client, path, data, use_multipart=False)
+        self._repeated(path, lambda: obstore.put(self._client, path, data, use_multipart=False))
         self._is_there = True
-        return answer["e_tag"] or ""
 
-    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutResult:
+    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> tuple[PutResult, str]:
         """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
 
-        Raises RemoteError for a request that certainly had no effect.
+        Returns the tag of what was written as well, empty if it is not known. Raises RemoteError for a request that certainly had
+        no effect.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -116,39 +141,74 @@ class Bucket:
         try:
             with self._guard(path):
                 try:
-                    obstore.put(self._once, path, data, mode=mode, attributes=attributes, use_multipart=False)
+                    answer = obstore.put(
+                        self._client, path, data, mode=mode, attributes=attributes, use_multipart=False
+                    )
                 except (AlreadyExistsError, PreconditionError):
-                    return PutResult.REFUSED
+                    return PutResult.REFUSED, ""
         except RemoteError as error:
             if not error.retryable:
                 raise
-            return PutResult.UNKNOWN
-        return PutResult.WRITTEN
+            return PutResult.UNKNOWN, ""
+        return PutResult.WRITTEN, answer["e_tag"] or ""
 
     def delete(self, paths: list[str]) -> None:
         """Remove objects, whether they are there or not."""
         import obstore
 
-        if paths:
-            with self._guard(paths[0]), contextlib.suppress(FileNotFoundError):
+        def ask() -> None:
+            try:
                 obstore.delete(self._client, paths)
+            except FileNotFoundError as error:
+                # Most services answer in the same way whether there is an object or not; some do not.
+                if _reason(error) == "NoSuchBucket":
+                    raise
+
+        if paths:
+            self._repeated(paths[0], ask)
 
     def inside(self, folder: str) -> list[str]:
         """Keys of the objects directly inside a folder."""
         import obstore
 
-        with self._guard(folder):
-            found = [entry["path"] for entry in obstore.list_with_delimiter(self._client, folder)["objects"]]
+        found = self._repeated(folder, lambda: obstore.list_with_delimiter(self._client, folder)["objects"])
         self._is_there = True
-        return found
+        return [entry["path"] for entry in found]
 
     def details(self, folder: str) -> Iterator[tuple[str, int, datetime]]:
         """Key, bytes and time of the last write of the objects below a folder, page by page."""
         import obstore
 
-        with self._guard(folder):
-            for page in obstore.list(self._client, folder, chunk_size=_PAGE):
-                yield from ((entry["path"], entry["size"], entry["last_modified"]) for entry in page)
+        last: str | None = None
+        failure: RemoteError | None = None
+        for _ in self.retry.attempts(self._place(folder)):
+            try:
+                with self._guard(folder):
+                    # A listing that broke off goes on behind the last key that was seen.
+                    for page in obstore.list(self._client, folder, offset=last, chunk_size=_PAGE):
+                        for entry in page:
+                            yield entry["path"], entry["size"], entry["last_modified"]
+                            last = entry["path"]
+            except RemoteError as error:
+                if not error.retryable:
+                    raise
+                failure = error
+            else:
+                return
+        raise failure or self._failed(folder, "the service gives no answer")
+
+    def _repeated(self, path: str, ask: Callable[[], T]) -> T:
+        """The answer to a request that may be repeated."""
+        failure: RemoteError | None = None
+        for _ in self.retry.attempts(self._place(path)):
+            try:
+                with self._guard(path):
+                    return ask()
+            except RemoteError as error:
+                if not error.retryable:
+                    raise
+                failure = error
+        raise failure or self._failed(path, "the service gives no answer")
 
     @contextlib.contextmanager
     def _guard(self, path: str) -> Iterator[None]:
@@ -157,16 +217,29 @@ class Bucket:
         try:
             yield
         except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
-            raise self._failed(path, f"access is denied: {_answered(error)}", retryable=False) from None
+            raise self._denied(path, error) from None
         except FileNotFoundError:
             raise self._failed(path, "there is no such bucket", retryable=False) from None
         except (known.InvalidPathError, known.NotSupportedError, NotImplementedError, ValueError) as error:
             raise self._failed(path, f"cannot be asked for ({type(error).__name__})", retryable=False) from None
         except (known.BaseError, OSError) as error:
-            raise self._failed(path, _answered(error)) from None
+            status = _status(error)
+            if status in _DENIED or _IDENTITY.search(str(error)):
+                raise self._denied(path, error) from None
+            final = status is not None and status // 100 == 4 and status not in _PASSING  # noqa: PLR2004 - 4xx
+            raise self._failed(path, _answered(error), retryable=not final, status=status) from None
 
-    def _failed(self, path: str, reason: str, *, retryable: bool = True) -> RemoteError:
-        return RemoteError(Code.STORAGE_FAILED, f"s3://{self.name}/{path}: {reason}", path=path, retryable=retryable)
+    def _denied(self, path: str, error: Exception) -> RemoteError:
+        if _IDENTITY.search(str(error)):
+            return self._failed(path, _NO_CREDENTIALS, retryable=False)
+        return self._failed(path, f"access is denied: {_answered(error)}", retryable=False, status=_status(error))
+
+    def _failed(self, path: str, reason: str, *, retryable: bool = True, status: int | None = None) -> RemoteError:
+        detail = f"{self._place(path)}: {reason}"
+        return RemoteError(Code.STORAGE_FAILED, detail, path=path, retryable=retryable, status=status)
+
+    def _place(self, path: str) -> str:
+        return f"s3://{self.name}/{path}"
 
 
 def lance_options() -> dict[str, str]:
@@ -175,7 +248,13 @@ def lance_options() -> dict[str, str]:
     Raises GitopsError `storage_root_invalid`.
     """
     endpoint, allow_http = _service(os.environ)
-    options = {"aws_conditional_put": "etag"}
+    options = {
+        "aws_conditional_put": "etag",
+        "aws_disable_bulk_delete": "true",
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "timeout": _TIMEOUT,
+        "client_retry_timeout": f"{RetryLimit.of(os.environ).seconds:.0f}",
+    }
     if endpoint:
         options["aws_endpoint"] = endpoint
     if allow_http:
@@ -209,7 +288,7 @@ def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
     return endpoint, allow_http
 
 
-def _client(bucket: str, endpoint: str, *, allow_http: bool, retries: int) -> Client:
+def _client(bucket: str, endpoint: str, *, allow_http: bool) -> Client:
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store as Client
@@ -217,11 +296,8 @@ def _client(bucket: str, endpoint: str, *, allow_http: bool, retries: int) -> Cl
         raise GitopsError(
             Code.STORAGE_DRIVER_MISSING, "object storage needs the package obstore", path="storage"
         ) from None
-    retry: RetryConfig = {
-        "max_retries": retries,
-        "retry_timeout": timedelta(seconds=30),
-        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1), "base": 2},
-    }
+    # Repeating is for this program to decide and to announce: see `Bucket` and `S3Store`.
+    retry: RetryConfig = {"max_retries": 0}
     # Bulk deletion is not offered by every service.
     config: S3Config = {"conditional_put": "etag", "disable_bulk_delete": True}
     if endpoint:
@@ -230,7 +306,7 @@ def _client(bucket: str, endpoint: str, *, allow_http: bool, retries: int) -> Cl
         return Client(
             bucket,
             config=config,
-            client_options={"allow_http": allow_http, "connect_timeout": "5s", "timeout": "30s"},
+            client_options={"allow_http": allow_http, "connect_timeout": _CONNECT_TIMEOUT, "timeout": _TIMEOUT},
             retry_config=retry,
         )
     except (BaseError, ValueError, TypeError):
@@ -241,9 +317,20 @@ def _invalid(detail: str) -> GitopsError:
     return GitopsError(Code.STORAGE_ROOT_INVALID, detail, path="storage")
 
 
+def _status(error: Exception) -> int | None:
+    """The status of an answer; None without one."""
+    found = _STATUS.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def _reason(error: Exception) -> str:
+    """The name that the service gives to the error; empty without one."""
+    found = _REASON.search(str(error))
+    return "" if found is None else found[1]
+
+
 def _answered(error: Exception) -> str:
     """The part of an answer that can be shown: the status, and the name of the error."""
-    text = str(error)
-    status, reason = _STATUS.search(text), _REASON.search(text)
-    shown = " ".join(found[1] for found in (status, reason) if found is not None)
+    status, reason = _status(error), _reason(error)
+    shown = " ".join(str(part) for part in (status, reason) if part)
     return f"the service answers {shown}" if shown else "the service gives no answer"

@@ -47,6 +47,11 @@ class LocalStore:
         """The absolute path of the root."""
         return str(self._root)
 
+    @property
+    def parallel(self) -> int:
+        """A disk does not keep its callers waiting."""
+        return 1
+
     def display(self, key: str) -> str:
         """The absolute path of the object."""
         return str(self._root.joinpath(*split_key(key)))
@@ -86,19 +91,18 @@ class LocalStore:
         with self._guard(key), self._made_folder(folders) as folder, _locked(folder):
             _rename_in(folder, name, data)
 
-    def delete(self, key: str) -> bool:
-        """Remove; False when there was nothing."""
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
         *folders, name = split_key(key)
         with self._guard(key), self._folder(folders) as folder:
             if folder is None:
-                return False
+                return
             with _locked(folder):
                 try:
                     os.unlink(name, dir_fd=folder)
                 except FileNotFoundError:
-                    return False
+                    return
                 os.fsync(folder)
-            return True
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the files directly inside `prefix`, in code point order; temporary files are not listed."""

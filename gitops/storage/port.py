@@ -50,6 +50,11 @@ class ObjectStore(Protocol):
         """Where the root is, for people: an absolute path, or a URI."""
         ...
 
+    @property
+    def parallel(self) -> int:
+        """How many calls are worth making at the same time; 1 where nothing is gained by that."""
+        ...
+
     def display(self, key: str) -> str:
         """Where `key` is, for people."""
         ...
@@ -70,8 +75,8 @@ class ObjectStore(Protocol):
         """Write unconditionally."""
         ...
 
-    def delete(self, key: str) -> bool:
-        """Remove; False when there was nothing."""
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
         ...
 
     def names(self, prefix: str) -> tuple[str, ...]:

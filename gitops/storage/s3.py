@@ -4,11 +4,12 @@ Rules of this module:
 
 1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
 2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared: the service
-   decides between racing callers. Before the first write of a process the service is tested for doing so.
+   decides between racing callers. Before the first write of a process the service is tested for doing so, by a race.
 3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
    because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
    the object, so that reading the object shows which writer made it, even for equal bytes.
-4. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise a
+4. A busy service is asked again for as long as the bucket says; so is one that refuses both of two writers.
+5. So a conditional call is True if one of its attempts succeeded, False only if none can have succeeded, and otherwise a
    RemoteError: the result of a lost answer is not assumed.
 """
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
@@ -26,13 +26,14 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.bucket import Bucket, PutResult, lance_options
+from gitops.storage.contest import Race, race
 from gitops.storage.port import TEMP_PREFIX, split_key, split_prefix
 
 __all__ = ["S3Store", "lance_options"]
 
 _PROBE = "__cluster/.probe-"
-_ATTEMPTS = 4
-_PAUSE_S = 0.1
+_WRITERS = 4
+_AT_ONCE = 64
 
 
 class S3Store:
@@ -59,6 +60,11 @@ class S3Store:
         """The address of the root."""
         return self._location
 
+    @property
+    def parallel(self) -> int:
+        """Requests mostly wait, so many are sent at once."""
+        return _AT_ONCE
+
     def display(self, key: str) -> str:
         """The address of the object."""
         split_key(key)
@@ -76,17 +82,16 @@ class S3Store:
         `storage_conditional_put_ignored`.
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
-        self._require_conditions()
-        for attempt in range(_ATTEMPTS):
-            _pause(attempt)
-            answer = self._bucket.put_if(path, data, token, matching=None)
-            if answer is PutResult.WRITTEN:
-                return True
-            sure = sure and answer is PutResult.REFUSED
-            # A refusal alone does not say that an object is there: two writers at once may both be refused.
-            owner = self._bucket.owner(path)
-            if owner is not None:
-                return _settled(self.display(key), ours=owner == token, sure=sure)
+        with self._writing():
+            for _ in self._bucket.retry.attempts(self.display(key)):
+                answer, _tag = self._bucket.put_if(path, data, token, matching=None)
+                if answer is PutResult.WRITTEN:
+                    return True
+                sure = sure and answer is PutResult.REFUSED
+                # A refusal alone does not say that an object is there: two writers at once may both be refused.
+                owner = self._bucket.owner(path)
+                if owner is not None:
+                    return _settled(self.display(key), ours=owner == token, sure=sure)
         raise _unknown_result(self.display(key))
 
     def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
@@ -95,31 +100,26 @@ class S3Store:
         Raises as `create`; after a RemoteError the content may be the new one.
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
-        self._require_conditions()
-        for attempt in range(_ATTEMPTS):
-            _pause(attempt)
-            found = self._bucket.get(path)
-            if found is None or found.data != expected or found.owner == token:
-                return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
-            answer = self._bucket.put_if(path, data, token, matching=found.tag)
-            if answer is PutResult.WRITTEN:
-                return True
-            sure = sure and answer is PutResult.REFUSED
+        with self._writing():
+            for _ in self._bucket.retry.attempts(self.display(key)):
+                found = self._bucket.get(path)
+                if found is None or found.data != expected or found.owner == token:
+                    return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
+                answer, _tag = self._bucket.put_if(path, data, token, matching=found.tag)
+                if answer is PutResult.WRITTEN:
+                    return True
+                sure = sure and answer is PutResult.REFUSED
         raise _unknown_result(self.display(key))
 
     def write(self, key: str, data: bytes) -> None:
         """Write unconditionally."""
         path = self._path(key)
-        self._require_conditions()
-        self._bucket.put(path, data)
+        with self._writing():
+            self._bucket.put(path, data)
 
-    def delete(self, key: str) -> bool:
-        """Remove; False when there was nothing. Of two callers at once both may get True."""
-        path = self._path(key)
-        if self._bucket.owner(path) is None:
-            return False
-        self._bucket.delete([path])
-        return True
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
+        self._bucket.delete([self._path(key)])
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the objects directly inside `prefix`, in code point order."""
@@ -149,8 +149,38 @@ class S3Store:
     def _folder(self, prefix: str) -> str:
         return _join(self._prefix, *split_prefix(prefix))
 
-    def _require_conditions(self) -> None:
-        self._tested.require(self._bucket, _join(self._probe_prefix, f"{_PROBE}{secrets.token_hex(16)}"))
+    def race(self, writers: int, rounds: int) -> list[Race]:
+        """Try how the service decides between writers, so many times, at objects that are removed again.
+
+        Raises RemoteError `storage_failed`.
+        """
+        used: list[str] = []
+        try:
+            return [race(self._bucket, self._probe(), writers, used) for _ in range(rounds)]
+        finally:
+            self._remove(used)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Before the first write of the process, test the service; what the test left is removed while the write is under way."""
+        used = self._tested.require(self._bucket, self._probe())
+        if not used:
+            yield
+            return
+        removal = threading.Thread(target=self._remove, args=(used,))
+        removal.start()
+        try:
+            yield
+        finally:
+            removal.join()
+
+    def _probe(self) -> str:
+        return _join(self._probe_prefix, f"{_PROBE}{secrets.token_hex(16)}")
+
+    def _remove(self, used: list[str]) -> None:
+        # A failure leaves small objects that no listing of a ledger includes.
+        with contextlib.suppress(RemoteError):
+            self._bucket.delete(used)
 
 
 class _SelfTest:
@@ -160,21 +190,25 @@ class _SelfTest:
         self._lock = threading.Lock()
         self._passed = False
 
-    def require(self, bucket: Bucket, path: str) -> None:
-        """Try it on the object at `path`, which is removed again. Raises UsageError `storage_conditional_put_ignored`."""
+    def require(self, bucket: Bucket, path: str) -> list[str]:
+        """Try it, unless that was done; returns the objects to remove then.
+
+        Raises UsageError `storage_conditional_put_ignored`.
+        """
+        used: list[str] = []
         with self._lock:
             if self._passed:
-                return
-            old = bucket.put(path, b"probe 1")
+                return used
             try:
-                _must_refuse(bucket, path, None, "create an object that exists (If-None-Match: *)")
-                bucket.put(path, b"probe 2")
-                _must_refuse(bucket, path, old, "replace an object that has changed (If-Match)")
-            finally:
-                # A failure leaves one small object that no listing of a ledger includes.
+                fault = race(bucket, path, _WRITERS, used).fault
+                if fault:
+                    raise _refused(bucket.name, fault)
+            except GitopsError:
                 with contextlib.suppress(RemoteError):
-                    bucket.delete([path])
+                    bucket.delete(used)
+                raise
             self._passed = True
+            return used
 
 
 # A fact about a service, found out once however many stores a process opens on it; the arguments are its name.
@@ -183,19 +217,13 @@ def _self_test(bucket: str, endpoint: str) -> _SelfTest:  # noqa: ARG001
     return _SelfTest()
 
 
-def _must_refuse(bucket: Bucket, path: str, matching: str | None, what: str) -> None:
-    for attempt in range(_ATTEMPTS):
-        _pause(attempt)
-        answer = bucket.put_if(path, b"probe", "probe", matching=matching)
-        if answer is PutResult.REFUSED:
-            return
-        if answer is PutResult.WRITTEN:
-            raise UsageError(
-                Code.STORAGE_CONDITIONAL_PUT_IGNORED,
-                f"the service of s3://{bucket.name} let a writer {what}; two runs could overwrite each other's ledger",
-                path=f"s3://{bucket.name}",
-            )
-    raise _unknown_result(f"s3://{bucket.name}/{path}")
+def _refused(bucket: str, fault: str) -> UsageError:
+    return UsageError(
+        Code.STORAGE_CONDITIONAL_PUT_IGNORED,
+        f"the service of s3://{bucket} let several writers {fault}; two runs could overwrite each other's ledger: "
+        "use a service that decides between writers (docs/storage.md)",
+        path=f"s3://{bucket}",
+    )
 
 
 def _place(location: str) -> tuple[str, str]:
@@ -215,13 +243,8 @@ def _join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _pause(attempt: int) -> None:
-    if attempt:
-        time.sleep(_PAUSE_S * 2 ** (attempt - 1))
-
-
 def _settled(place: str, *, ours: bool, sure: bool) -> bool:
-    """Rule 4, once it is known whose object is there."""
+    """Rule 5, once it is known whose object is there."""
     if not ours and not sure:
         raise _unknown_result(place)
     return ours

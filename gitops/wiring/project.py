@@ -50,7 +50,7 @@ from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
-from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store
+from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
 from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
 
 if TYPE_CHECKING:
@@ -390,9 +390,8 @@ class LocalProject:
             return graph_uri(base, graph)
 
         at_hand = base is not None and not base.startswith("s3:")
-        return Stores(
-            self.ledger(rule, base), graph_engine(self._faults), uri, problem if base is None else None, at_hand
-        )
+        ledger, engine = self.ledger(rule, base), graph_engine(self._faults)
+        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base))
 
 
 def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:

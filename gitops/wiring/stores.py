@@ -38,14 +38,16 @@ from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from gitops.graph import Embedder
+    from gitops.storage.s3 import S3Store
 
+_BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
 # What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
 _SOURCES = ("core", "language", "model", "config", "git")
 
 
 def folder_workspace(
-    folder: str, *, actor: str | None, workers: int = 1, ephemeral: bool = False, faults: Faults | None = None
+    folder: str, *, actor: str | None, workers: int | None = None, ephemeral: bool = False, faults: Faults | None = None
 ) -> Workspace:
     """A cluster folder on disk with its ledger folder.
 
@@ -67,6 +69,7 @@ def folder_workspace(
             engine=graph_engine(faults),
             graph_uri=lambda graph: graph_uri(root, graph),
             data_problem=problem,
+            workers=workers_at(root),
         )
 
     return Workspace(
@@ -128,12 +131,20 @@ def _refused(detail: str) -> GitopsError:
 
 def open_store(root: str) -> ObjectStore:
     """The objects below a storage root. Raises GitopsError `storage_driver_missing`, `storage_root_invalid`."""
-    if not root.startswith("s3:"):
-        return LocalStore(root)
+    return open_bucket(root) if root.startswith("s3:") else LocalStore(root)
+
+
+def open_bucket(root: str) -> S3Store:
+    """The objects below a prefix of a bucket. Raises as `open_store`."""
     # The client is large; commands on a folder do not load it.
     from gitops.storage.s3 import S3Store
 
     return S3Store(root)
+
+
+def workers_at(root: str | None) -> int:
+    """How many changes are worth applying at the same time with data at a root: in a bucket each mostly waits for answers."""
+    return _BUCKET_WORKERS if root is not None and root.startswith("s3:") else 1
 
 
 def graph_uri(root: str, graph: str) -> str:

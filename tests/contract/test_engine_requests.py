@@ -58,4 +58,5 @@ def test_the_requests_of_each_deed_are_those_of_the_page(s3: S3Place) -> None:
     below = len([key for key in s3.server.keys(s3.bucket) if "/g.omni/" in key])
     cost(f"delete the graph, {below} objects", lambda: engine.delete_tree(uri))
     page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")
-    assert [row for row in rows if row not in page] == []
+    missing = [row for row in rows if row not in page]
+    assert not missing, "\n".join(missing)

@@ -163,8 +163,8 @@ class BrokenStore(MemoryStore):
     def write(self, key: str, data: bytes) -> None:
         self._run("write", key, lambda: super(BrokenStore, self).write(key, data))
 
-    def delete(self, key: str) -> bool:
-        return self._run("delete", key, lambda: super(BrokenStore, self).delete(key))  # type: ignore[return-value]
+    def delete(self, key: str) -> None:
+        self._run("delete", key, lambda: super(BrokenStore, self).delete(key))
 
     def names(self, prefix: str) -> tuple[str, ...]:
         return self._run("names", prefix, lambda: super(BrokenStore, self).names(prefix))  # type: ignore[return-value]

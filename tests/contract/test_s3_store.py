@@ -17,8 +17,8 @@ from moto.s3.models import s3_backends
 
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage import bucket
-from gitops.storage import s3 as s3_module
 from gitops.storage.port import split_key
+from gitops.storage.retry import RetryLimit
 from gitops.storage.s3 import S3Store
 from tests.support.effort import cases
 from tests.support.pages import ROOT
@@ -27,19 +27,36 @@ from tests.support.s3 import Asked, Drop, Fault, S3Place, S3Server
 IGNORED = "storage_conditional_put_ignored"
 
 
+class Hours:
+    """A clock that moves only when somebody sleeps; what is said is kept."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.said: list[str] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    """The time by which requests are repeated, in every store of a test."""
+    clock = Hours()
+    retry = RetryLimit(1.0, clock.sleep, lambda: clock.now, clock.said.append)
+    monkeypatch.setattr(RetryLimit, "of", lambda environ: retry)
+    return clock
+
+
 @pytest.fixture
-def store(s3: S3Place) -> S3Store:
+def store(s3: S3Place, hours: Hours) -> S3Store:
     """A store whose service has been tested already, with an empty log."""
     opened = S3Store(s3.root)
     opened.write("warm", b"")
     opened.delete("warm")
     s3.server.log.clear()
     return opened
-
-
-@pytest.fixture(autouse=True)
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_module, "_PAUSE_S", 0.0)
 
 
 def conditional(asked: Asked) -> bool:
@@ -115,12 +132,11 @@ def test_what_each_method_asks(s3: S3Place, store: S3Store) -> None:
     assert cost(lambda: store.replace("a", b"2", expected=b"1")) == {"GET": 1}
     assert cost(lambda: store.write("a", b"3")) == {"PUT": 1}
     assert cost(lambda: store.names("")) == {"LIST": 1}
-    assert cost(lambda: store.delete("a")) == {"DELETE": 1, "HEAD": 1}
+    assert cost(lambda: store.delete("a")) == {"DELETE": 1}
     assert cost(lambda: store.read("a")) == {"GET": 1}
-    assert cost(lambda: store.delete("a")) == {"HEAD": 1}
-    fresh = S3Store(s3.root)
-    assert cost(lambda: fresh.read("a")) == {"GET": 1, "LIST": 1}, "nothing has shown yet that there is a bucket"
-    assert cost(lambda: fresh.read("a")) == {"GET": 1}
+    assert cost(lambda: S3Store(s3.root).read("a")) == {"GET": 1}, (
+        "the answer says that the key is missing, not the bucket"
+    )
 
 
 def test_listings_go_on_behind_the_first_page(s3: S3Place, store: S3Store) -> None:
@@ -157,7 +173,7 @@ def test_every_plain_key_comes_back_as_it_was(store: S3Store, name: str) -> None
     assert store.read(f"law/{name}") == name.encode()
     assert name in store.names("law")
     assert f"law/{name}" in set(store.keys())
-    assert store.delete(f"law/{name}") is True
+    store.delete(f"law/{name}")
     assert name not in store.names("law")
 
 
@@ -268,6 +284,43 @@ def test_a_service_that_stays_away_is_a_failure_that_may_pass(s3: S3Place, store
     assert s3.keys() == ()
 
 
+def test_a_service_that_stays_away_is_asked_for_half_a_minute_and_a_line_says_so(s3: S3Place, hours: Hours) -> None:
+    patient = S3Store(s3.root)
+    patient.write("warm", b"")
+    patient._bucket.retry.seconds = 30.0
+    s3.server.fault = nth(lambda asked: True, 503, *range(1, 8))
+    assert patient.read("warm") == b""
+    assert hours.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert hours.said == [
+        f"NOTE {s3.root}/warm: the service is busy or does not answer; asking again for up to 30 s",
+    ]
+    s3.server.fault = lambda asked: 503
+    began = hours.now
+    for call in (lambda: patient.read("warm"), lambda: patient.create("a", b""), lambda: list(patient.keys())):
+        with pytest.raises(RemoteError, match="the service answers 503"):
+            call()
+        assert round(hours.now - began, 3) % 30 == 0, "the last attempt is made when the time is up"
+    assert len(hours.said) == 1, "a program says it once"
+
+
+def test_a_listing_that_broke_off_goes_on_where_it_was(s3: S3Place, store: S3Store) -> None:
+    wanted = {f"many/{number:04d}" for number in range(1203)}
+    for key in wanted:
+        plant(s3, key, b"")
+    s3.server.fault = nth(lambda asked: "continuation-token" in asked.query, 503, 1)
+    found = list(store.keys("many"))
+    assert len(found) == 1203
+    assert set(found) == wanted
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "601"])
+def test_a_patience_that_is_no_number_of_seconds(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    with pytest.raises(GitopsError, match="GITOPS_STORAGE_RETRY") as failure:
+        RetryLimit.of({"GITOPS_STORAGE_RETRY": value})
+    assert failure.value.code == "storage_root_invalid"
+
+
 def test_no_permission_is_final_and_quotes_nothing(s3: S3Place, store: S3Store) -> None:
     s3.server.fault = lambda asked: 403
     for call in (lambda: store.create("a", b"1"), lambda: store.read("a"), lambda: store.write("a", b"")):
@@ -278,6 +331,28 @@ def test_no_permission_is_final_and_quotes_nothing(s3: S3Place, store: S3Store) 
         assert len(s3.server.log) == 1
         assert "tester" not in failure.value.detail
         assert "AWS4" not in failure.value.detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Error performing PUT http://169.254.169.254/latest/api/token in 2.8s, after 3 retries - HTTP error",
+        "Error performing GET http://169.254.170.2/v2/credentials - Server returned status code: 403 Forbidden: <Error>",
+        "Error performing POST https://sts.eu-central-1.amazonaws.com/ - status code: 400 Bad Request",
+    ],
+)
+def test_without_credentials_the_service_is_not_blamed(s3: S3Place, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    import obstore
+    from obstore.exceptions import GenericError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise GenericError(f"Generic S3 error: {said}")
+
+    monkeypatch.setattr(obstore, "get", refuse)
+    with pytest.raises(RemoteError, match="no credentials are set") as failure:
+        S3Store(s3.root).read("a")
+    assert not failure.value.retryable
+    assert "403" not in failure.value.detail
 
 
 FAULTS = st.lists(st.sampled_from([None, 503, 409, Drop.REPLY]), max_size=5)
@@ -373,17 +448,14 @@ def test_a_service_is_tested_once_and_reading_does_not_test_it(s3: S3Place) -> N
     fresh.read("a")
     fresh.names("")
     fresh.delete("a")
-    assert set(s3.server.requests()) == {"GET", "HEAD", "LIST"}
+    assert set(s3.server.requests()) == {"GET", "LIST", "DELETE"}
     s3.server.log.clear()
     fresh.write("a", b"1")
     probes = [asked for asked in s3.server.log if "/__cluster/.probe-" in asked.path]
-    assert [(a.method, a.condition is not None, a.status) for a in probes] == [
-        ("PUT", False, 200),
-        ("PUT", True, 412),
-        ("PUT", False, 200),
-        ("PUT", True, 412),
-        ("DELETE", False, 204),
-    ]
+    races = [(a.method, a.condition == "*") for a in probes[:8]]
+    assert races == [("PUT", True)] * 4 + [("PUT", False)] * 4
+    assert [sorted(a.status for a in race) for race in (probes[:4], probes[4:8])] == [[200, 412, 412, 412]] * 2
+    assert [(a.method, a.status) for a in probes[8:]] == [("DELETE", 204)]
     assert len(s3.server.log) == len(probes) + 1
     s3.server.log.clear()
     S3Store(s3.root).write("b", b"1")
@@ -393,18 +465,42 @@ def test_a_service_is_tested_once_and_reading_does_not_test_it(s3: S3Place) -> N
 
 def test_the_test_uses_the_place_that_it_is_given(s3: S3Place) -> None:
     S3Store(f"{s3.root}/graphs/g.omni", probe_at=f"{s3.root}/graphs").create("graph.json", b"1")
-    probes = {asked.path.rpartition("-")[0] for asked in s3.server.log if ".probe-" in asked.path}
-    assert probes == {f"/{s3.bucket}/{s3.prefix}/graphs/__cluster/.probe"}
+    probes = {asked.path.rpartition(".probe-")[0] for asked in s3.server.log if ".probe-" in asked.path}
+    assert probes == {f"/{s3.bucket}/{s3.prefix}/graphs/__cluster/"}
 
 
 def test_a_test_without_an_answer_is_no_verdict(s3: S3Place) -> None:
     fresh = S3Store(s3.root)
-    s3.server.fault = nth(conditional, 503, *range(1, 5))
+    s3.server.fault = lambda asked: 503 if conditional(asked) else None
     with pytest.raises(RemoteError) as failure:
         fresh.create("a", b"1")
     assert failure.value.retryable
     assert s3.keys() == ()
+    s3.server.forget()
     assert fresh.create("a", b"1") is True
+
+
+def test_a_service_that_looks_first_and_writes_later_is_refused(s3: S3Place) -> None:
+    """One request at a time it keeps every condition; of writers at the same moment it lets several pass."""
+    s3.server.overlap = 4
+    fresh = S3Store(s3.root)
+    with pytest.raises(UsageError, match=r"create the same object.*: 4 of 4 got") as failure:
+        fresh.create("__cluster/lock.json", b"1")
+    assert failure.value.code == IGNORED
+    assert s3.keys() == ()
+    s3.server.careless = frozenset({"If-Match"})
+    with pytest.raises(UsageError, match=r"replace the same content.*: 4 of 4 got"):
+        fresh.create("__cluster/lock.json", b"1")
+    s3.server.overlap = 1
+    assert fresh.create("__cluster/lock.json", b"1") is True
+
+
+def test_many_races_say_how_often_several_won(s3: S3Place, store: S3Store) -> None:
+    assert {(r.created, r.replaced, r.fault) for r in store.race(8, 3)} == {(1, 1, "")}
+    s3.server.overlap = 8
+    assert {(r.created, r.replaced) for r in store.race(8, 1)} == {(8, 0)}
+    s3.server.overlap = 1
+    assert s3.keys() == (), "the objects of the races are removed"
 
 
 # Settings.

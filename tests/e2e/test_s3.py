@@ -161,6 +161,8 @@ def test_lost_answers_change_nothing(gitops: Command, s3: S3Place) -> None:
     def fault(asked: Asked) -> Drop | None:
         if asked.method != "PUT" or asked.condition is None or "/__cluster/" not in asked.path or asked.path in seen:
             return None
+        if "/.probe-" in asked.path:
+            return None
         seen.add(asked.path)
         return Drop.REPLY
 
@@ -214,7 +216,8 @@ def test_what_a_verb_asks_of_the_service(gitops: Command) -> None:
     rows = [f"| `import` | {gitops.cost('import')} |", f"| `apply` of four new resources | {gitops.cost('apply')} |"]
     rows += [f"| `{verb}` | {gitops.cost(verb)} |" for verb in ("plan", "apply", "status", "refresh")]
     page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")
-    assert [row for row in rows if row not in page] == []
+    missing = [row for row in rows if row not in page]
+    assert not missing, "\n".join(missing)
 
 
 # A branch ledger, whose graphs are in a bucket.

@@ -100,6 +100,11 @@ class MemoryLedger:
         return False
 
     @property
+    def parallel(self) -> int:
+        """What is read is at hand."""
+        return 1
+
+    @property
     def state_path(self) -> str:
         """The key of the state document."""
         return f"memory://{layout.STATE}"

@@ -25,6 +25,11 @@ class MemoryStore:
         """The name given at the start."""
         return self._location
 
+    @property
+    def parallel(self) -> int:
+        """Memory does not keep its callers waiting."""
+        return 1
+
     def display(self, key: str) -> str:
         """The name of the store and the key."""
         return f"{self._location.rstrip('/')}/{key}"
@@ -63,12 +68,12 @@ class MemoryStore:
             self._require_place(parts)
             self._objects[parts] = bytes(data)
 
-    def delete(self, key: str) -> bool:
-        """Remove; False when there was nothing."""
+    def delete(self, key: str) -> None:
+        """Remove, whether it is there or not."""
         parts = split_key(key)
         with self._lock:
             self._require_place(parts)
-            return self._objects.pop(parts, None) is not None
+            self._objects.pop(parts, None)
 
     def names(self, prefix: str) -> tuple[str, ...]:
         """Names of the objects directly inside `prefix`, in code point order."""

@@ -63,14 +63,19 @@ class S3Server:
     """Serves buckets in memory; use as a context manager.
 
     `log` holds every request since the last `forget`. `ignores` names conditional headers (`If-Match`, `If-None-Match`)
-    that the service accepts in a write and does not act on.
+    that the service accepts in a write and does not act on. `overlap` makes a service that looks first and writes later: so many
+    conditional writes of one object look at the same moment, and all that saw what they wanted write; `careless` names the
+    conditions that it treats so.
     """
 
     fault: Fault = _no_fault
     ignores: frozenset[str] = frozenset()
+    overlap: int = 1
+    careless: frozenset[str] = frozenset(_CONDITIONS)
     log: list[Asked] = field(default_factory=list)
     _writing: Any = field(default_factory=threading.Lock)
     _numbers: Any = field(default_factory=lambda: count(1))
+    _gates: dict[str, threading.Barrier] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -98,11 +103,13 @@ class S3Server:
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ALLOW_HTTP": "true",
+            "GITOPS_STORAGE_RETRY": "0.7",
         }
 
     def forget(self) -> None:
         """No fault, an empty log, and conditions are kept again."""
-        self.fault, self.ignores = _no_fault, frozenset()
+        self.fault, self.ignores, self.overlap, self.careless = _no_fault, frozenset(), 1, frozenset(_CONDITIONS)
+        self._gates.clear()
         self.log.clear()
 
     def bucket(self) -> str:
@@ -142,11 +149,27 @@ class S3Server:
         else:
             for name in self.ignores:
                 environ.pop(_CONDITIONS[name], None)
+            condition_name = "If-None-Match" if condition == "*" else "If-Match"
+            if self.overlap > 1 and condition is not None and condition_name in self.careless and self._holds(asked):
+                # Everybody has looked before the first one writes.
+                self._gate(asked).wait(timeout=10)
+                for name in _CONDITIONS.values():
+                    environ.pop(name, None)
             with self._writing:
                 answer = list(self._moto(environ, answering))
         if fault is Drop.REPLY:
             raise ConnectionError("the reply is dropped")
         return answer
+
+    def _holds(self, asked: Asked) -> bool:
+        """Whether the condition of a write holds at this moment."""
+        bucket, _, key = asked.path.removeprefix("/").partition("/")
+        found = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys.get(key)
+        return found is None if asked.condition == "*" else found is not None and found.etag == asked.condition
+
+    def _gate(self, asked: Asked) -> threading.Barrier:
+        with self._writing:
+            return self._gates.setdefault(f"{asked.path} {asked.condition}", threading.Barrier(self.overlap))
 
 
 class _Quiet(MotoRequestHandler):

@@ -92,9 +92,13 @@ CLUSTER_COMMANDS = (
         "apply what the cluster folder declares",
         f"{_CLUSTER}:apply",
         "",
-        # A thread each; more would only compete for the disk.
+        # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
         Argument(
-            "--parallel", "N", "number of changes to apply at the same time (default 1)", type=up_to(64), default=1
+            "--parallel",
+            "N",
+            "number of changes to apply at the same time (default 1; 16 if their data is in a bucket)",
+            type=up_to(64),
+            default=None,
         ),
         flag("--keep-data-here", "allow graph data in a CI checkout"),
     ),

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.doctor.examine import storage_finding
 from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
 from gitops.doctor.machine import KeyFacts, MachineFacts, machine_findings
-from gitops.storage import s3 as s3_module
-from gitops.storage.local import LocalStore
-from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
-from gitops.wiring.system import RandomIds
-from tests.support.memory_store import MemoryStore
-from tests.support.s3 import S3Place
+from tests.support.s3 import Asked, S3Place
 
 CLONE = MachineFacts(
     git="git version 2.39.5",
@@ -87,52 +84,58 @@ def test_the_worst_comes_first() -> None:
     assert [f.check for f in found] == ["c2", "c4", "c3", "c1", "c0"]
 
 
-class Careless(MemoryStore):
-    """A store that ignores the condition of a PUT."""
-
-    def create(self, key: str, data: bytes) -> bool:
-        self.write(key, data)
-        return True
-
-
-def _finding(store: ObjectStore) -> DoctorFinding:
-    return storage_finding(lambda: store, RandomIds(), "brain")
-
-
-def test_a_strict_store_is_good_and_nothing_is_left_in_it(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    assert _finding(store).health is Health.GOOD
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_store_that_overwrites_is_an_error() -> None:
-    store = Careless("memory")
-    assert _finding(store).health is Health.ERROR
-    assert store.names("__cluster") == ()
-
-
 @pytest.mark.parametrize(
-    ("ignored", "health"),
-    [(set(), Health.GOOD), ({"If-None-Match"}, Health.ERROR), ({"If-Match"}, Health.ERROR)],
-    ids=["strict", "creates over", "replaces over"],
+    ("service", "said"),
+    [
+        ({}, "8 writers raced 2 times for each condition, and one won"),
+        ({"ignores": frozenset({"If-None-Match"})}, "in 2 of 2 races"),
+        ({"ignores": frozenset({"If-Match"})}, "replace the same content (If-Match): 8 of 8"),
+        ({"overlap": 8}, "create the same object (If-None-Match: *): 8 of 8"),
+        ({"overlap": 8, "careless": frozenset({"If-Match"})}, "replace the same content (If-Match): 8 of 8"),
+    ],
+    ids=["strict", "creates over", "replaces over", "creates in a race", "replaces in a race"],
 )
-def test_a_bucket_has_to_keep_its_conditions(s3: S3Place, ignored: set[str], health: Health) -> None:
-    # What a service keeps is asked once for each process.
-    s3_module._self_test.cache_clear()
-    s3.server.ignores = frozenset(ignored)
-    finding = _finding(S3Store(s3.root))
-    s3_module._self_test.cache_clear()
-    assert finding.health is health
-    assert s3.keys() == ()
+def test_a_bucket_has_to_decide_between_writers(s3: S3Place, service: dict[str, Any], said: str) -> None:
+    for name, value in service.items():
+        setattr(s3.server, name, value)
+    finding = storage_finding(lambda: S3Store(s3.root), "brain", rounds=2)
+    assert said in finding.detail
+    assert finding.health is (Health.ERROR if service else Health.GOOD)
+    assert s3.keys() == (), "the objects of the races are removed"
 
 
-@pytest.mark.parametrize(
-    ("code", "health"),
-    [("storage_conditional_put_ignored", Health.ERROR), ("storage_failed", Health.UNKNOWN)],
-)
-def test_a_store_that_cannot_be_opened_says_why(code: str, health: Health) -> None:
-    def refuse() -> ObjectStore:
-        raise GitopsError(code, "why")
+def test_eight_writers_race_twenty_times_for_each_condition(s3: S3Place) -> None:
+    assert storage_finding(lambda: S3Store(s3.root), "brain").health is Health.GOOD
+    conditions = [asked.condition == "*" for asked in s3.server.log if asked.condition is not None]
+    assert (conditions.count(True), conditions.count(False)) == (160, 160)
 
-    finding = storage_finding(refuse, RandomIds(), "brain")
-    assert (finding.health, finding.detail) == (health, f"{code}: why")
+
+REFUSALS: dict[str, tuple[Callable[[Asked], int | None], Health]] = {
+    "a wrong secret": (lambda asked: 403, Health.ERROR),
+    "no right to read": (lambda asked: 403 if asked.kind == "GET" else None, Health.ERROR),
+    "no right to list": (lambda asked: 403 if asked.kind == "LIST" else None, Health.ERROR),
+    "no right to delete": (lambda asked: 403 if asked.method == "DELETE" else None, Health.ERROR),
+    "a service that is away": (lambda asked: 503, Health.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_refused_has_failed_and_silence_proves_nothing(s3: S3Place, name: str) -> None:
+    s3.server.fault, health = REFUSALS[name]
+    finding = storage_finding(lambda: S3Store(s3.root), "brain", rounds=1)
+    assert (finding.health, "access is denied" in finding.detail) == (health, health is Health.ERROR)
+    assert finding.fix
+
+
+def test_a_missing_bucket_has_failed(s3: S3Place) -> None:
+    finding = storage_finding(lambda: S3Store("s3://no-such-bucket/x"), "brain", rounds=1)
+    assert finding.health is Health.ERROR
+    assert "there is no such bucket" in finding.detail
+
+
+def test_a_store_that_cannot_be_opened_says_why() -> None:
+    def refuse() -> S3Store:
+        raise GitopsError(Code.STORAGE_DRIVER_MISSING, "why")
+
+    finding = storage_finding(refuse, "brain")
+    assert (finding.health, finding.detail) == (Health.ERROR, "storage_driver_missing: why")

@@ -62,7 +62,7 @@ def test_the_smallest_file_and_its_defaults() -> None:
     assert (config.ledger.store, config.ledger.signers) == ("branch", ())
     assert (config.approvals.required, config.approvals.approvers) == (1, ())
     assert config.approvals.lifetime == timedelta(days=7)
-    assert (config.apply.parallel, config.apply.fail_fast) == (1, False)
+    assert (config.apply.parallel, config.apply.fail_fast) == (None, False)
     assert trust_paths(config) == ("gitops.yaml", ".gitops/allowed_signers")
 
 

@@ -1,0 +1,85 @@
+"""Whether a service decides between racing writers: several of them make the same conditional PUT at the same moment.
+
+A service that ignores a condition lets all writers pass; one that looks first and writes later lets some pass, now and then.
+So a single race finds the first sort, and many races find the second one, the more likely the more there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Barrier
+from typing import Protocol
+
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError
+from gitops.storage.bucket import Bucket, PutResult
+from gitops.storage.parallel import in_parallel
+from gitops.storage.port import ObjectStore
+
+__all__ = ["Race", "RacingStore", "race"]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """How many of the `writers` created one object, and how many replaced one content: one of each is right.
+
+    After a creation with several winners there is no replacement.
+    """
+
+    writers: int
+    created: int
+    replaced: int
+
+    @property
+    def fault(self) -> str:
+        """What the service let happen, empty if it decided as it must."""
+        if self.created > 1:
+            return f"create the same object (If-None-Match: *): {self.created} of {self.writers} got the answer that they did"
+        if self.replaced > 1:
+            return (
+                f"replace the same content (If-Match): {self.replaced} of {self.writers} got the answer that they did"
+            )
+        return ""
+
+
+class RacingStore(ObjectStore, Protocol):
+    """A store over a service that has to decide between writers."""
+
+    def race(self, writers: int, rounds: int) -> list[Race]:
+        """Try how it decides, so many times, at objects that are removed again. Raises RemoteError `storage_failed`."""
+        ...
+
+
+def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
+    """Let that many writers create an object, and then replace it.
+
+    A race without a certain winner is repeated at a new object. The objects begin with `path` and are added to `used`, for the
+    caller to remove. Raises RemoteError `storage_failed`.
+    """
+    for attempt in bucket.retry.attempts(f"s3://{bucket.name}/{path}"):
+        used.append(f"{path}-{attempt}")
+        created, tag = _start(bucket, used[-1], None, writers)
+        if not tag:
+            continue
+        # Where several created it, the tag of one of them may be gone already.
+        replaced = 0 if created > 1 else _start(bucket, used[-1], tag, writers)[0]
+        if created > 1 or replaced:
+            return Race(writers, created, replaced)
+    place = f"s3://{bucket.name}/{path}"
+    detail = f"{place}: the service cannot be tested: it let none of {writers} writers pass, or gave no answer"
+    raise RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=True)
+
+
+def _start(bucket: Bucket, path: str, matching: str | None, writers: int) -> tuple[int, str]:
+    """The number of winners, and the tag of the object that one of them wrote."""
+    gate = Barrier(writers)
+
+    def write(number: int) -> tuple[PutResult, str]:
+        gate.wait()
+        # No content is written twice: tags are often digests, and then the old tag would be right again.
+        content = f"writer {number} of {matching}\n".encode()
+        return bucket.put_if(path, content, f"probe-{number}", matching=matching)
+
+    answers = in_parallel(write, range(writers), writers)
+    tags = [tag for result, tag in answers if result is PutResult.WRITTEN]
+    return len(tags), tags[-1] if tags else ""
