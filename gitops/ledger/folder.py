@@ -91,7 +91,8 @@ class FolderLedger:
     def view(self) -> LedgerView:
         """The current state, read once; every failure is one of its problems.
 
-        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time.
+        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time, and
+        are kept until this run writes.
         """
         ahead = (layout.RECOVERIES, layout.APPROVALS) if self._holds_lock and self.parallel > 1 else ()
         reads: tuple[Callable[[], None], ...] = (
@@ -322,7 +323,7 @@ class FolderLedger:
             self._ahead[folder] = self._read_documents(folder)
 
     def _documents(self, folder: str) -> list[FoundDocument]:
-        ahead = self._ahead.pop(folder, None)
+        ahead = self._ahead.get(folder)
         return self._read_documents(folder) if ahead is None else ahead
 
     def _read_documents(self, folder: str) -> list[FoundDocument]:
