@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gitops.core.codes import Code
+from gitops.model.address import Address
 from gitops.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
 from gitops.model.trust import RuleChange
 
@@ -32,7 +33,8 @@ class LogRecord:
     """One entry of the trail. `signature` is `good` or the code of what is wrong with it.
 
     `entry` is None where the commit holds no entry that can be read. `owed` are the ids of the approvals whose debts are open
-    after the entry. `rules` is what the entry changes of keys and rules.
+    after the entry. `rules` is what the entry changes of keys and rules. `republished` are queries whose own text stayed while
+    their file changed.
     """
 
     commit: str
@@ -42,6 +44,7 @@ class LogRecord:
     settlements: tuple[UsedCountersignature, ...] = ()
     owed: tuple[str, ...] = ()
     rules: tuple[RuleChange, ...] = ()
+    republished: frozenset[Address] = frozenset()
 
     @property
     def ok(self) -> bool:

@@ -6,6 +6,7 @@ It does not check what entries say; that is the audit (`gitops.audit.verb`).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -19,12 +20,13 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
+from gitops.language.query import query_texts
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
-from gitops.model.address import Address, trust_address
+from gitops.model.address import Address, Kind, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import ENTRY_VERSION, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
@@ -84,7 +86,24 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         settlements=tuple(_used_countersignature(reader, each, debts_before, position) for each in found.entry.settled),
         owed=tuple(debt.approval_id for debt in debts_after),
         rules=rule_changes(trust_address(found.entry.target.cluster), found.before, found.after),
+        republished=_republished(reader, commit_id, found.entry),
     )
+
+
+def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> frozenset[Address]:
+    """The queries that an entry publishes again with their own text, by the catalog of that entry, a file read once."""
+    files: dict[tuple[str | None, str, str], list[Address]] = {}
+    for each in entry.changes:
+        if each.resource.kind is Kind.QUERY and each.before is not None and each.after is not None:
+            files.setdefault((each.resource.graph, each.before, each.after), []).append(each.resource)
+    found = set[Address]()
+    for (_, before, after), queries in files.items():
+        keys = [layout.blob_key(queries[0], digest) for digest in (before, after)]
+        with suppress(GitopsError):
+            tree = reader.commit(commit_id).tree
+            old, new = (query_texts((reader.read(tree, key) if key else None) or b"") for key in keys)
+            found.update(each for each in queries if each.name in old and old[each.name] == new.get(each.name))
+    return frozenset(found)
 
 
 def _approval_result(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> str:

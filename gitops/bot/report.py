@@ -275,7 +275,7 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
         return CheckState.FAILURE, f"{errors} error(s)", result_of(outcome.diagnostics)
     if plan is None:
         return CheckState.ERROR, "no plan", RunResult.PROBLEMS
-    text = f"{len(plan.changes)} change(s)"
+    text = f"{len(plan.edits)} change(s)"
     missing = [r.resource for r in plan.approvals_required if not r.satisfied]
     if missing:
         text += f"; needs approval: {', '.join(missing)}"

@@ -69,7 +69,7 @@ def plan(options: argparse.Namespace) -> VerbOutcome | int:
     if graph_format == "json":
         show_form(to_json(graph))
     else:
-        say(to_mermaid(graph) if graph_format == "mermaid" else to_text(graph))
+        say(to_mermaid(graph, quiet=outcome.plan.republished) if graph_format == "mermaid" else to_text(graph))
     return OK if outcome.ok else FAILED
 
 

@@ -15,7 +15,9 @@ from gitops.config.loader import ResourceLoader
 from gitops.config.reader import SourceReader
 from gitops.config.source import SourceError, SourceTree, normalize, parents
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address
+from gitops.language.query import query_texts
+from gitops.model.address import Address, Kind
+from gitops.model.resource import Resource
 
 _PAGE = 4096
 
@@ -31,26 +33,40 @@ class Differences:
         self.effort = 0
 
     def addresses(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
-        """Addresses that two folders declare differently, or only one of them does.
+        """Addresses that two folders declare differently, or only one of them does; of a file of queries, those that differ.
 
         `paths` are the normalized paths of all files that differ. A folder whose `cluster.yaml` cannot be read declares
         nothing that could be compared; other problems are reported by the plan of that folder.
         """
-        return self._compare(old, new, paths, Diagnostics())
+        found, before, after = self._compare(old, new, paths, Diagnostics())
+        texts: dict[bytes, Mapping[str, bytes]] = {}
+
+        def text(resources: Mapping[Address, Resource], address: Address) -> bytes | None:
+            resource = resources.get(address)
+            content = None if resource is None or address.kind is not Kind.QUERY else resource.content
+            if content is None:
+                return None
+            if content not in texts:
+                texts[content] = query_texts(content)
+            return texts[content].get(address.name)
+
+        same = {each for each in found if (own := text(before, each)) is not None and own == text(after, each)}
+        return frozenset(found - same)
 
     def certain(self, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address] | None:
-        """The same, or None where a problem of either folder hides what it declares."""
+        """The same with every query of a file that differs; None where a problem of either folder hides what it declares."""
         problems = Diagnostics()
-        found = self._compare(old, new, paths, problems)
+        found, _, _ = self._compare(old, new, paths, problems)
         readable = self._cluster(old) is not None and self._cluster(new) is not None
         return found if readable and not problems.has_errors else None
 
     def _compare(
         self, old: SourceTree, new: SourceTree, paths: Collection[str], problems: Diagnostics
-    ) -> frozenset[Address]:
+    ) -> tuple[frozenset[Address], Mapping[Address, Resource], Mapping[Address, Resource]]:
+        """What differs, and what was loaded of both folders."""
         before, after = self._cluster(old), self._cluster(new)
         if before is None or after is None:
-            return frozenset()
+            return frozenset(), {}, {}
         touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
         old_forms, new_forms = _forms(before), _forms(after)
         differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
@@ -58,7 +74,8 @@ class Differences:
         new_contents = _contents(new, after, differing, touched, problems)
         declared = old_contents.keys() | new_contents.keys()
         self.effort += len(old_contents) + len(new_contents)
-        return frozenset(each for each in declared if old_contents.get(each) != new_contents.get(each))
+        found = frozenset(each for each in declared if _form(old_contents, each) != _form(new_contents, each))
+        return found, old_contents, new_contents
 
     def _cluster(self, tree: SourceTree) -> DeclaredCluster | None:
         data, _ = read_config(tree)
@@ -87,8 +104,8 @@ def _contents(
     differing: Collection[tuple[str, str]],
     touched: Collection[str],
     problems: Diagnostics,
-) -> Mapping[Address, tuple[str, Collection[str]]]:
-    """Digest and bindings, by address, of what is declared differently or of which a file is touched."""
+) -> Mapping[Address, Resource]:
+    """What is declared differently or of which a file is touched, by address."""
     loader = ResourceLoader(SourceReader(tree, problems))
     for graph in cluster.graphs:
         queries = graph.queries
@@ -99,7 +116,13 @@ def _contents(
     for policy in cluster.policies:
         if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
             loader.policy(policy, declared)
-    return {address: (resource.digest, resource.applies_to or ()) for address, resource in loader.resources.items()}
+    return loader.resources
+
+
+def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:
+    """Digest and bindings of a resource, None where it is not."""
+    resource = resources.get(address)
+    return None if resource is None else (resource.digest, resource.applies_to or ())
 
 
 def _are_touched(written: Iterable[Text], touched: Collection[str]) -> bool:

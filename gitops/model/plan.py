@@ -157,9 +157,55 @@ class TextChange:
     after: bytes | None
 
 
+class BreakKind(StrEnum):
+    """How a change of a query breaks those who call it."""
+
+    REMOVED = "removed"
+    EFFECT = "effect"
+    PARAMETER_ADDED = "parameter_added"
+    PARAMETER_CHANGED = "parameter_changed"
+    PARAMETER_DROPPED = "parameter_dropped"
+    COLUMN_DROPPED = "column_dropped"
+    COLUMN_CHANGED = "column_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractBreak:
+    """One thing that callers of a query cannot rely on any more.
+
+    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; of an effect, `read` and `mutation`.
+    Empty is what does not exist.
+    """
+
+    query: Address
+    kind: BreakKind
+    subject: str = ""
+    before: str = ""
+    after: str = ""
+
+    @property
+    def words(self) -> str:
+        """What breaks, in a line."""
+        match self.kind:
+            case BreakKind.REMOVED:
+                return "its callers find no such query any more"
+            case BreakKind.EFFECT:
+                return f"it was a {self.before} and becomes a {self.after}"
+            case BreakKind.PARAMETER_ADDED:
+                return f"callers have to give the new parameter {self.subject}: {self.after}"
+            case BreakKind.PARAMETER_CHANGED:
+                return f"parameter {self.subject} changes from {self.before} to {self.after}"
+            case BreakKind.PARAMETER_DROPPED:
+                return f"parameter {self.subject}: {self.before} is ignored from now on"
+            case BreakKind.COLUMN_DROPPED:
+                return f"column {self.subject}: {self.before} leaves the result"
+            case BreakKind.COLUMN_CHANGED:
+                return f"column {self.subject} changes from {self.before} to {self.after}"
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
-    """What a ledger records of a graph whose schema changes: the accepted schema, and the texts of its queries.
+    """What a ledger records of a graph whose schema or queries change: the accepted schema, and the texts of its queries.
 
     Only the texts of queries that the plan changes or removes are needed; what could not be read is left out.
     """
@@ -254,8 +300,9 @@ class Plan:
 
     `digest` covers the config digest and each change's address, action, before, after, bindings flag and migration steps:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
-    `changes` is sorted by address. `schema_impact` is empty unless the inputs had what it is made of; it and `rule_changes`,
-    what a change of keys and rules means, only explain.
+    `changes` is sorted by address. The rest only explains, and is empty unless the inputs had what it is made of:
+    `schema_impact`; `rule_changes`, what a change of keys and rules means; `republished`, the queries whose own text stays
+    while their file changes; `breaks`, what callers of queries cannot rely on any more.
     """
 
     config_digest: str
@@ -267,6 +314,13 @@ class Plan:
     diagnostics: tuple[Diagnostic, ...] = ()
     schema_impact: tuple[SchemaImpact, ...] = ()
     rule_changes: tuple[RuleChange, ...] = ()
+    republished: frozenset[Address] = frozenset()
+    breaks: tuple[ContractBreak, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Change, ...]:
+        """The changes for people: all but the queries that are only published again."""
+        return tuple(change for change in self.changes if change.address not in self.republished)
 
     def change(self, address: Address) -> Change | None:
         """The change of one resource, if it has one."""

@@ -5,7 +5,7 @@ Migrations of schema updates are previewed, and what the ledger records of their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -27,13 +27,14 @@ from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, LedgerState
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import Plan, PlanInputs, RecordedGraph, TextChange, TrustChange
+from gitops.model.plan import Plan, PlanInputs, TextChange, TrustChange
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
 from gitops.plan.landing import debts_stop, foresee_recovery, graph_refusals, left_out
 from gitops.plan.planner import describe, diff, make_plan
+from gitops.plan.recorded import recorded_graphs
 from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
@@ -142,15 +143,8 @@ def plan_session(
     `live` is for a run that is about to apply: the data of a change is what is in its graph now, never what was recorded.
     """
     desired, governance = current.desired, current.workspace.governance
-    trust, scope, in_force = None, None, current.view.trust
-    rules = in_force or (None if governance is None else governance.trust)
-    # Before the first entry no keys and rules are in force, so nothing changes them.
-    if governance is not None and in_force is not None:
-        cluster, wanted = governance.target.cluster, governance.trust
-        meaning = rule_changes(trust_address(cluster), in_force, wanted)
-        trust = TrustChange(cluster, in_force.digest, wanted.digest, meaning)
-    if governance is not None:
-        scope = ScopeChange(governance.recorded(current.view), governance.declares(desired.storage))
+    rules = current.view.trust or (None if governance is None else governance.trust)
+    trust, scope = _governed_changes(current)
     only = None if governance is None else pending_adoption(current.view)
     changes = diff(desired, state, trust, scope) if only is None else (only,)
     migrations = _preview_migrations(current, changes, report=not live)
@@ -159,7 +153,9 @@ def plan_session(
         state=state,
         pending=pending,
         previews={schema: preview for schema, (preview, _) in migrations.items()},
-        recorded=_recorded_graphs(current, changes, migrations) if explain else {},
+        recorded=recorded_graphs(current, changes, {s: known for s, (_, known) in migrations.items()})
+        if explain
+        else {},
         trust_change=trust,
         scope_change=scope,
         only=only,
@@ -186,6 +182,20 @@ def plan_session(
         may_approve=approvals.may_approve,
     )
     return make_plan(inputs), approvals
+
+
+def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:
+    """What changes of keys and rules, and of where the cluster is; a ledger folder has neither."""
+    governance, in_force = current.workspace.governance, current.view.trust
+    if governance is None:
+        return None, None
+    scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
+    # Before the first entry no keys and rules are in force, so nothing changes them.
+    if in_force is None:
+        return None, scope
+    cluster, wanted = governance.target.cluster, governance.trust
+    meaning = rule_changes(trust_address(cluster), in_force, wanted)
+    return TrustChange(cluster, in_force.digest, wanted.digest, meaning), scope
 
 
 def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, *, live: bool) -> dict[Address, Seen]:
@@ -250,33 +260,3 @@ def _preview_migrations(
             if report:
                 current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)
     return found
-
-
-def _recorded_graphs(
-    current: Session, changes: Sequence[Change], found: Mapping[Address, tuple[MigrationPreview, Schema | None]]
-) -> dict[Address, RecordedGraph]:
-    """What is recorded of each graph with a preview, by schema address.
-
-    It only explains, so what cannot be read is left out silently: the verbs that need it report it.
-    """
-    if not found:
-        return {}
-    from gitops.language.schema import compile_schema
-    from gitops.language.text import LanguageError
-
-    texts: dict[Address, dict[Address, bytes]] = {}
-    for change in changes:
-        schema = change.address.schema_address
-        if change.address.kind is Kind.QUERY and change.before is not None and schema is not None and schema in found:
-            with suppress(GitopsError):
-                content = current.opened.ledger.blob(change.address, change.before).content
-                if content is not None:
-                    texts.setdefault(schema, {})[change.address] = content
-    recorded: dict[Address, RecordedGraph] = {}
-    for schema, (_, accepted) in found.items():
-        with suppress(GitopsError, LanguageError):
-            live = accepted or compile_schema(
-                current.opened.engine.read(current.opened.graph_uri(schema.name)).schema_source
-            )
-            recorded[schema] = RecordedGraph(live, texts.get(schema, {}))
-    return recorded

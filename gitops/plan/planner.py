@@ -16,7 +16,16 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Gate, Situation, rules_of
 from gitops.model.ledger import AppliedResource, LedgerState
-from gitops.model.plan import ApprovalRequirement, Impact, Plan, PlanInputs, SchemaImpact, TrustChange
+from gitops.model.plan import (
+    ApprovalRequirement,
+    BreakKind,
+    ContractBreak,
+    Impact,
+    Plan,
+    PlanInputs,
+    SchemaImpact,
+    TrustChange,
+)
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
 from gitops.plan.graph import build_graph
@@ -55,11 +64,16 @@ def make_plan(inputs: PlanInputs) -> Plan:
     graph, graph_problems = build_graph(changes, _reachable(changes, edges), recorded)
     problems.extend(graph_problems)
     schema_impact: tuple[SchemaImpact, ...] = ()
+    republished: frozenset[Address] = frozenset()
+    breaks = _removed_queries(changes)
     if inputs.recorded:
-        # It reads queries, and the language of queries is large to import: most plans change no schema.
+        # It reads queries, and the language of queries is large to import: many plans change neither schema nor query.
+        from gitops.plan.contracts import query_facts
         from gitops.plan.impact import schema_impact as find_schema_impact
 
         schema_impact = find_schema_impact(changes, desired, inputs.recorded)
+        republished, broken = query_facts(changes, desired, inputs.recorded)
+        breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
     return Plan(
         config_digest=desired.config_digest,
         # What each change does; not when, by whom or with which evidence.
@@ -70,8 +84,18 @@ def make_plan(inputs: PlanInputs) -> Plan:
         graph=graph,
         diagnostics=tuple(problems),
         schema_impact=schema_impact,
+        republished=republished,
+        breaks=breaks,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
     )
+
+
+def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:
+    """The queries that leave a graph that stays."""
+    deletes = [c.address for c in changes if c.action is Action.DELETE]
+    gone = {address.name for address in deletes if address.kind is Kind.GRAPH}
+    left = [address for address in deletes if address.kind is Kind.QUERY and address.graph not in gone]
+    return tuple(ContractBreak(address, BreakKind.REMOVED) for address in left)
 
 
 def describe(inputs: PlanInputs) -> tuple[Change, ...]:

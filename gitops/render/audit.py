@@ -8,10 +8,10 @@ from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditReport, LogRecord
 from gitops.model.approval import Via
-from gitops.model.ledger import EntryKind, LedgerEntry
+from gitops.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
-from gitops.render.text import rule_line
+from gitops.render.text import republished_lines, rule_line
 
 _SHORT = 8
 _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone, in an emergency"}
@@ -75,13 +75,15 @@ def _entry_lines(record: LogRecord) -> list[str]:
         facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
-    for change in entry.changes:
+    shown = [change for change in entry.changes if change.resource not in record.republished]
+    for change in shown:
         mark = " [bindings]" if change.binding_change else ""
         reason = f": {change.reason}" if change.reason is not None else ""
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
+    lines += [f"  {line}" for line in republished_lines(record.republished)]
     changed = {change.resource for change in entry.changes}
     others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)
     lines += [f"  {resource}{_approved(resource, record)}" for resource in others]
@@ -124,6 +126,20 @@ def _kept_form(entry: LedgerEntry) -> Form:
     }
 
 
+def _change_form(change: EntryChange, record: LogRecord) -> Form:
+    return {
+        "resource": change.resource,
+        "operation": change.operation,
+        **present(before_digest=change.before, after_digest=change.after),
+        "disposition": change.disposition,
+        **present(
+            reason=change.reason,
+            binding_change=change.binding_change or None,
+            republished=(change.resource in record.republished) or None,
+        ),
+    }
+
+
 def _entry_form(record: LogRecord) -> Form:
     entry = record.entry
     if entry is None:
@@ -148,16 +164,7 @@ def _entry_form(record: LogRecord) -> Form:
         "state_revision": entry.state_revision,
         "policy_digest": entry.policy_digest,
         "trust_digest": entry.trust_digest,
-        "changes": [
-            {
-                "resource": change.resource,
-                "operation": change.operation,
-                **present(before_digest=change.before, after_digest=change.after),
-                "disposition": change.disposition,
-                **present(reason=change.reason, binding_change=change.binding_change or None),
-            }
-            for change in entry.changes
-        ],
+        "changes": [_change_form(change, record) for change in entry.changes],
         "approvals": [
             {
                 "approval_id": each.use.approval_id,

@@ -6,6 +6,7 @@ look at one by one, and the rest is counted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -89,7 +90,11 @@ def change_rows(
     """
     broken = broken_results(plan)
     breaking = (
-        {*broken, *(i.schema for i in plan.schema_impact if any(r.query in broken for r in i.results))}
+        {
+            *broken,
+            *(each.query for each in plan.breaks),
+            *(i.schema for i in plan.schema_impact if any(r.query in broken for r in i.results)),
+        }
         if plan
         else set()
     )
@@ -100,6 +105,10 @@ def change_rows(
         migration = _steps(change)
         deleted = change.action is Action.DELETE
         lost = broken.get(change.address, ())
+        seen = () if change.seen is None or deleted else (change.seen.words,)
+        breaks = (
+            [f"breaks callers: {each.words}" for each in plan.breaks if each.query == change.address] if plan else []
+        )
         rows.append(
             {
                 "badge": badge.value,
@@ -112,7 +121,7 @@ def change_rows(
                 "steps": migration[:_STEPS],
                 "more_steps": max(0, len(migration) - _STEPS),
                 "loses": lost[:_NAMES],
-                "details": change.details if change.seen is None or deleted else (*change.details, change.seen.words),
+                "details": (*breaks, *change.details, *seen),
                 "gated": change.tier is not None or change.reason is Reason.APPROVAL_REQUIRED,
                 "derived": change.disposition is Disposition.DERIVED,
             }
@@ -145,6 +154,20 @@ def listed_rows(
         )
         counted.append({"badge": badge, "number": len(found), "graphs": graphs, "words": words})
     return tuple(listed), tuple(counted)
+
+
+def republished_counts(plan: Plan) -> tuple[dict[str, Any], ...]:
+    """A count, as `listed_rows` makes them, of the queries of each graph that are only published again."""
+    graphs = Counter(str(address.graph) for address in plan.republished)
+    return tuple(
+        {
+            "badge": Badge.CHANGES.value,
+            "number": number,
+            "graphs": 0,
+            "words": f"{'query' if number == 1 else 'queries'} of {graph}, published again with unchanged text",
+        }
+        for graph, number in sorted(graphs.items())
+    )
 
 
 def action_of(change: Change) -> str:

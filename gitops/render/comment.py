@@ -19,7 +19,7 @@ from gitops.model.address import Kind, is_name
 from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import NodeOutcome, NodeResult
-from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows
+from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
     ApplyComment,
     CommentSubject,
@@ -258,8 +258,9 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
-    rows = change_rows(plan.changes, PLANNED, plan) if plan else ()
+    rows = change_rows(plan.edits, PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
+    counted += republished_counts(plan) if plan else ()
     diffs = tuple(map(text_diff, outcome.texts))
     values = {
         "verdict": plan_verdict(comment, gates),
@@ -284,7 +285,9 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "explained": explanations(outcome, comment.explained, gates),
         "others": comment.others,
         "impact": affected_views(plan) if plan else (),
-        "graph": to_mermaid(plan.graph, most=nodes).rstrip("\n") if plan is not None and drawn else "",
+        "graph": to_mermaid(plan.graph, most=nodes, quiet=plan.republished).rstrip("\n")
+        if plan is not None and drawn
+        else "",
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""

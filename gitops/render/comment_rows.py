@@ -83,7 +83,7 @@ def plan_verdict(comment: PlanComment, gates: Sequence[ApprovalState]) -> str:
         parts.append(f"{count(len(refused), 'obstacle')} to an apply")
     if broken := len(broken_results(plan)):
         parts.append(f"{count(broken, 'result')} {'breaks' if broken == 1 else 'break'}")
-    return ", ".join((count(len(plan.changes), "change"), *(parts or ["good to merge"])))
+    return ", ".join((count(len(plan.edits), "change"), *(parts or ["good to merge"])))
 
 
 def plan_checks(comment: PlanComment, gates: Sequence[ApprovalState]) -> tuple[dict[str, str], ...]:

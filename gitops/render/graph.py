@@ -7,7 +7,7 @@ the diagram escapes every character except letters, digits and a few harmless si
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,14 +71,14 @@ def to_text(graph: ExecutionGraph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_mermaid(graph: ExecutionGraph, *, most: int | None = None) -> str:
+def to_mermaid(graph: ExecutionGraph, *, most: int | None = None, quiet: Collection[str] = ()) -> str:
     """A flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame around what is of one graph.
 
     Each pair of nodes has one arrow with all its reasons. With `most`, it has at most so many boxes, twice as many arrows and
     short labels: nodes of one graph, kind and action share a box with their number, or all nodes of a graph do. Its arrows have
-    no reasons then, because people look at the order.
+    no reasons then, because people look at the order. Of the nodes in `quiet`, those of one graph always share a box.
     """
-    boxes = _boxes(graph, most)
+    boxes = _boxes(graph, most, quiet)
     limit = None if most is None else _LABEL
     names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
     frames: dict[str | None, list[str]] = {}
@@ -112,11 +112,19 @@ class _Box:
     graph: str | None
 
 
-def _boxes(graph: ExecutionGraph, most: int | None) -> list[_Box]:
+def _boxes(graph: ExecutionGraph, most: int | None, quiet: Collection[str]) -> list[_Box]:
     """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many."""
     nodes = graph.nodes if most is None else tuple(sorted(graph.nodes, key=lambda node: node.position))
-    single = [_Box((node,), _in_frame(node), Address(node.id).graph) for node in nodes]
-    if most is None or len(nodes) <= most:
+    again: dict[str | None, list[ExecNode]] = {}
+    for node in nodes:
+        if node.id in quiet:
+            again.setdefault(Address(node.id).graph, []).append(node)
+    single = [_Box((node,), _in_frame(node), Address(node.id).graph) for node in nodes if node.id not in quiet]
+    single += [
+        _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
+        for owner, found in again.items()
+    ]
+    if most is None or len(single) <= most:
         return single
     alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}

@@ -134,8 +134,11 @@ def _plan(outcome: PlanOutcome) -> Form:
         "resource_digests": {text: outcome.resource_digests[text] for text in sorted(outcome.resource_digests)},
         "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
         "state_observations": _observations(outcome.observations),
-        "changes": [_change(c, migration=True) for c in changes],
+        "changes": [
+            _change(c, migration=True, again=plan is not None and c.address in plan.republished) for c in changes
+        ],
         **({} if plan is None else rule_forms(plan.rule_changes)),
+        **({} if plan is None else _breaks(plan)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
         "approvals_required": [
             {
@@ -216,8 +219,23 @@ def _observations(seen: StateObservations) -> Form:
     )
 
 
-def _change(change: Change, *, migration: bool = False) -> Form:
-    """One change; the migration preview belongs to plans only."""
+def _breaks(plan: Plan) -> Form:
+    """What callers of queries cannot rely on any more; no field if there is nothing."""
+    found = [
+        present(
+            resource=each.query,
+            kind=each.kind.value,
+            subject=each.subject or None,
+            before=each.before or None,
+            after=each.after or None,
+        )
+        for each in plan.breaks
+    ]
+    return {"breaks": found} if found else {}
+
+
+def _change(change: Change, *, migration: bool = False, again: bool = False) -> Form:
+    """One change; the migration preview belongs to plans only, and `again` says that the text of the query itself stays."""
     return present(
         resource=change.address,
         operation=change.action.value,
@@ -226,6 +244,7 @@ def _change(change: Change, *, migration: bool = False) -> Form:
         disposition=change.disposition.value,
         reason=change.reason.value if change.reason else None,
         binding_change=True if change.binding_change else None,
+        republished=True if again else None,
         migration=plain(change.migration.to_json()) if migration and change.migration else None,
         details=list(change.details) or None,
     )

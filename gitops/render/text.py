@@ -5,9 +5,11 @@ Every line starts with a word of the program and contains no character that cont
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Change
 from gitops.model.outcome import (
@@ -104,7 +106,8 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
-    lines = [f"cluster plan: {len(plan.changes)} change(s), {len(plan.approvals_required)} approval gate(s)"]
+    again = f", {len(plan.republished)} re-published" if plan.republished else ""
+    lines = [f"cluster plan: {len(plan.edits)} change(s){again}, {len(plan.approvals_required)} approval gate(s)"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
     lines += obstacle_lines(outcome)
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
@@ -147,9 +150,10 @@ def change_lines(plan: Plan) -> list[str]:
         from gitops.render.impact import migration_views, result_line, step_note
 
         views = migration_views(plan)
-    for change in plan.changes:
+    for change in plan.edits:
         lines.append(_change(change))
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
+        lines += [f"      breaks callers: {each.words}" for each in plan.breaks if each.query == change.address]
         lines += [f"      {detail}" for detail in change.details]
         lines += [] if change.seen is None else [f"      {change.seen.words}"]
         if (view := views.get(change.address)) is None:
@@ -159,7 +163,16 @@ def change_lines(plan: Plan) -> list[str]:
             note = step_note(each)
             lines += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
         lines += [f"      {result_line(result)}" for result in view.results]
-    return lines
+    return [*lines, *(f"  R{line[1:]}" for line in republished_lines(plan.republished))]
+
+
+def republished_lines(queries: Iterable[Address]) -> list[str]:
+    """One line for each graph of which queries are published again whose own text stays."""
+    graphs = Counter(address.graph for address in queries)
+    return [
+        f"re-publish {count} {'query' if count == 1 else 'queries'} of {graph}: another query of the file changes"
+        for graph, count in sorted(graphs.items(), key=str)
+    ]
 
 
 def rule_line(change: RuleChange) -> str:

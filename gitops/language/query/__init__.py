@@ -6,6 +6,7 @@
 from gitops.language.query.ast import AggregateFunction, ComparisonOperator, Query, TextFunction
 from gitops.language.query.check import CheckedQuery, QueryEffect, ResultColumn, check_query
 from gitops.language.query.parser import parse_queries
+from gitops.language.query.texts import query_texts
 from gitops.language.query.typed import Access
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "TextFunction",
     "check_query",
     "parse_queries",
+    "query_texts",
 ]

@@ -12,7 +12,9 @@ from gitops.apply.refresh import refresh
 from gitops.audit.trail import read_trail
 from gitops.model.address import Address
 from gitops.model.ledger import AppliedResource, EntryChange, LedgerEntry, LedgerState, SourceRevision
+from gitops.render.audit import log_form, log_text
 from tests.support.audited import (
+    GRAPHS,
     MAIN,
     STATE,
     WIDER,
@@ -101,6 +103,28 @@ def test_the_trail_shows_every_entry_and_who_approved(life: Life) -> None:
     assert {r.signature for r in records} == {"good"}
     shown = {r.entry.number: [(v.use.principal, v.result) for v in r.approvals] for r in records if r.approvals}
     assert shown == {number: [("ada", "good")] for number in (7, 8, 9, 13)}
+
+
+def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -> None:
+    one = "query {}() {{\n    match {{\n        $n: Note\n    }}\n    return {{ $n.title }}\n}}\n"
+    listed = b"version: 1\ngraphs:\n  notes: {schema: notes.pg, queries: notes.gq}\n"
+    life = Life(tmp_path)
+    life.begin()
+    names = ["titles", "all", "some"]
+    files = {"cluster/cluster.yaml": listed + GRAPHS["legacy"].encode()}
+    life.change("dora", {**files, "cluster/notes.gq": "".join(map(one.format, names)).encode()})
+    assert life.apply().converged
+    life.change("dora", {"cluster/notes.gq": "".join(map(one.format, [*names, "more"])).encode()})
+    assert life.apply().converged
+    record = next(read_trail(life.repository, life.chain()[-1]))
+    assert len(record.entry.changes) == 5
+    assert [line.strip() for line in log_text([record]).splitlines()[1:]] == [
+        "update graph.notes  derived",
+        "create query.notes.more",
+        "re-publish 3 queries of notes: another query of the file changes",
+    ]
+    flagged = [each["resource"] for each in log_form([record])["entries"][0]["changes"] if each.get("republished")]
+    assert flagged == [f"query.notes.{name}" for name in sorted(names)]
 
 
 # -- what the bot's own key could be made to sign ----------------------------------------------------------------------
