@@ -215,6 +215,12 @@ graph_vanished | E | an applied graph is gone without a delete | restore it and 
   its root was removed outside of this program, or storage was lost
 graph_deleted | E | a graph was deleted, but not all of its files | run gitops apply, which removes the rest
   the removal of the files of a deleted graph was interrupted
+graph_unknown | E | the cluster folder declares no graph of this id | choose a graph that the message lists
+  the id is misspelled, or the folder is that of another cluster
+graph_type_unknown | E | a version of a graph has no type of this name | choose a type that the message lists
+  the name is misspelled, or the type came or went with another version
+graph_version_unknown | E | the graph never had such a version | choose a version of gitops graph log
+  the number is above the newest, or the time is before the first version
 graph_version_gone | E | a version of a graph is no longer kept | choose a newer version
   the version was removed to free space, or its branch was removed
 graph_branch_missing | E | the graph has no such branch | list the branches of the graph

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.snapshot import Snapshot
+from gitops.graph.snapshot import Snapshot, unknown_type
 from gitops.graph.tables import declared_type, key_columns, raw_columns
 from gitops.graph.values import cell_to_json, compact_json
 from gitops.graph.write.committed import ADDRESS, CommittedTable
@@ -34,15 +34,15 @@ _CELL_BYTES = 64
 def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
     """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
 
-    Raises GitopsError `graph_missing` for a name that the schema does not have, before the first record; `graph_data_invalid`
-    for a number that JSON cannot represent; RemoteError `storage_failed`; as `Snapshot.schema`.
+    Raises GitopsError `graph_type_unknown` for a name that the schema does not have, before the first record;
+    `graph_data_invalid` for a number that JSON cannot represent; RemoteError `storage_failed`; as `Snapshot.schema`.
     """
     catalog = snapshot.schema().catalog
     keys = sorted(snapshot.manifest.tables)
     if types is not None:
         for each in types:
             if each not in keys and f"node:{each}" not in keys and f"edge:{each}" not in keys:
-                raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {each[:80]!r}")
+                raise unknown_type(f"version {snapshot.manifest.n}", each, keys)
         keys = [key for key in keys if key in types or key.partition(":")[2] in types]
 
     def lines() -> Iterator[str]:

@@ -22,6 +22,7 @@ from gitops.documents.forms import TEXT, ULID, Member, list_of, map_of, nullable
 from gitops.graph import layout
 from gitops.graph.forms import NAME, TIME, graph_document, number, read_document
 from gitops.graph.manifest import LINE_ID, VERSION_REF, CommitRef
+from gitops.language.suggest import choices
 from gitops.storage.port import ObjectStore
 
 __all__ = [
@@ -134,9 +135,13 @@ def read_line(store: ObjectStore, name: str) -> Line:
     """The line of a branch. Raises GitopsError `graph_branch_missing`, `graph_branch_name`."""
     if name == layout.MAIN:
         return MAIN_LINE
-    line = read_branches(store).line(check_name(name, internal=True))
+    index = read_branches(store)
+    line = index.line(check_name(name, internal=True))
     if line is None:
-        raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}", path=name)
+        known = [each.name for each in index.lines() if not each.name.startswith(INTERNAL)]
+        raise GitopsError(
+            Code.GRAPH_BRANCH_MISSING, f"{store.location} has no branch {name!r}{choices(name, known)}", path=name
+        )
     return line
 
 

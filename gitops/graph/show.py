@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.results import GraphDescription
-from gitops.graph.snapshot import ReadTarget, open_snapshot
+from gitops.graph.snapshot import ReadTarget, open_snapshot, unknown_type
 from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
 from gitops.graph.values import cell_to_json
 from gitops.language.schema import Scalar
@@ -46,14 +44,14 @@ def read_rows(
 ) -> list[dict[str, Any]]:
     """At most `limit` rows (0 to 10000) of a node or edge type, by id, at a version of `main` or at a target.
 
-    Each is an object of JSON values. Raises GitopsError `graph_missing` when that version has no such type; RemoteError
+    Each is an object of JSON values. Raises GitopsError `graph_type_unknown` when that version has no such type; RemoteError
     `storage_failed`; and as `open_snapshot`.
     """
     snapshot = open_snapshot(uri, target or ReadTarget(version=version))
     catalog = snapshot.schema().catalog
     declared = catalog.nodes.get(type_name) or catalog.edge(type_name)
     if declared is None:
-        raise GitopsError(Code.GRAPH_MISSING, f"version {snapshot.manifest.n} has no type {type_name[:80]!r}", path=uri)
+        raise unknown_type(f"version {snapshot.manifest.n}", type_name, snapshot.manifest.tables, path=uri)
     kind = "node" if type_name in catalog.nodes else "edge"
     entry = snapshot.manifest.tables[f"{kind}:{declared.name}"]
     dataset = open_table(snapshot.folder, entry)

@@ -1,8 +1,8 @@
 """One coherent view of a graph: its identity, one manifest, and the schema text that the manifest names.
 
-A version is found by branch, number, commit or time. One that was never made is `graph_missing`; one that was made and is no
-longer kept is `graph_version_gone`. Numbers are tried first at the line that holds them; a time is looked up by bisection, since
-a version is never older than its parent.
+A version is found by branch, number, commit or time. One that was never made is `graph_version_unknown`; one that was made and
+is no longer kept is `graph_version_gone`. Numbers are tried first at the line that holds them; a time is looked up by bisection,
+since a version is never older than its parent.
 
 Nothing here needs the Lance driver, so that looking at a graph while planning costs a few small files; and the schema
 language is imported by what compiles a schema, so that a verb that opens no graph starts without it.
@@ -10,7 +10,7 @@ language is imported by what compiles a schema, so that a verb that opens no gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line
 from gitops.graph.manifest import DELETE, GraphIdentity, Manifest, find_manifest, line_numbers, read_manifest
 from gitops.graph.root import GraphFolder, GraphRoot
+from gitops.language.suggest import choices
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
@@ -136,8 +137,8 @@ def find_root(uri: str) -> GraphRoot:
 def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
     """Open a graph at the version that the target names, by default the newest of `main`.
 
-    Raises GitopsError `graph_missing` only when there is nothing at the root or the version was never made;
-    `graph_branch_missing`, `graph_branch_name`; `graph_version_gone` when the version was made and is no longer kept;
+    Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
+    `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
     `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()
@@ -201,15 +202,15 @@ def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
 
 
 def _read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
-    """Version `n` of a branch. Raises GitopsError `graph_missing`, `graph_version_gone`; `graph_unreadable`."""
+    """Version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
     holder = line.holder(n)
     manifest = find_manifest(store, n, holder) if n >= 1 else None
     if manifest is not None:
         return manifest
     head = _newest(store, line).n
     if not 1 <= n <= head:
-        detail = f"{store.location} has no version {n}; the newest of {line.name} is {head}"
-        raise GitopsError(Code.GRAPH_MISSING, detail, path=store.location)
+        detail = f"{line.name} of {store.location} has no version {n}; its newest is {head}"
+        raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=store.location)
     if holder == line.id and n > read_floor(store, holder):
         key = store.display(layout.manifest_key(n, holder))
         raise IntegrityError(Code.GRAPH_UNREADABLE, f"{key} is missing", path=key)
@@ -269,7 +270,15 @@ def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
         return found
     if kept and kept[0][1] > 1:
         raise _version_gone(store, f"what {line.name} was at {time}")
-    raise GitopsError(Code.GRAPH_MISSING, f"{store.location} did not exist at {time}", path=store.location)
+    first = f"; its first version is of {read_manifest(store, kept[0][1], kept[0][0]).ts}" if kept else ""
+    detail = f"{store.location} did not exist at {time}{first}"
+    raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=store.location)
+
+
+def unknown_type(place: str, name: str, tables: Iterable[str], *, path: str = "") -> GitopsError:
+    """The refusal of a name that no type has; `tables` are the keys of those that there are."""
+    known = {key.partition(":")[2] for key in tables}
+    return GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{place} has no type {name[:80]!r}{choices(name, known)}", path=path)
 
 
 def version_time(manifest: Manifest) -> datetime:

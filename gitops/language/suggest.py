@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 MAX_NAME = 48
 MAX_CANDIDATES = 200
 _COMPARED = 4
+_LISTED = 20
 
 
 class Suggestion(str):
@@ -55,6 +56,13 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
         known = nlargest(_COMPARED, known, key=similarity)
     near = get_close_matches(name, sorted(known), n=1)
     return Suggestion(name, near[0]) if near else None
+
+
+def choices(name: str, candidates: Collection[str]) -> str:
+    """What a report of an unknown name goes on with: the candidate nearest to it, and the first of those that there are."""
+    near, known = did_you_mean(name, candidates), sorted(candidates)
+    there = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED} more" if len(known) > _LISTED else "")
+    return (f"; {near}" if near else ";") + f" known: {there or 'none'}"
 
 
 def _letter_pairs(name: str) -> set[str]:

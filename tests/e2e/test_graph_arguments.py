@@ -44,7 +44,7 @@ def answer(graph: WrittenGraph, *arguments: str) -> int:
         (["query", "--text", ALL, "--timeout", "nan"], "--timeout"),
         (["query", "--text", ALL, "--timeout", "0"], "--timeout"),
         (["query", "--text", ALL, "--memory", "-5"], "--memory"),
-        (["query", "--text", ALL, "--at", "9" * 30], "graph_missing"),
+        (["query", "--text", ALL, "--at", "9" * 30], "graph_version_unknown"),
         (["query", "--text", ALL, "--at", "0001-01-01T00:00:00+23:59"], "usage_error"),
         (["query", "--text", ALL, "--at", "9999-12-31T23:59:59-23:59"], "usage_error"),
         (["query", "--text", "\udcff"], "query_parse_error"),

@@ -187,12 +187,21 @@ def test_a_text_is_near_to_itself(run: Run) -> None:
     [
         (("by_nam", "--param", "name=x"), ["query_unknown", "did you mean", "by_name"]),
         (("by_name",), ["query_params_invalid", "parameter 'name' not provided"]),
-        (("by_name", "--param", "nam=x"), ["usage_error", "name: String"]),
+        (
+            ("by_name", "--param", "nam=x"),
+            ["usage_error", "has no parameter 'nam'; did you mean `name`? parameters: name: String"],
+        ),
         (("by_name", "--param", "name"), ["usage_error", "NAME=VALUE"]),
         (("--text", "query q() { match { $s: Statio } return { $s } }"), ["query_typecheck_error", "T1", "1:25"]),
         (("--text", "query q( {"), ["query_parse_error", "1:10"]),
-        (("by_name", "--param", "name=x", "--at", "9"), ["graph_missing"]),
-        (("by_name", "--param", "name=x", "--branch", "dev"), ["graph_branch_missing"]),
+        (
+            ("by_name", "--param", "name=x", "--at", "9"),
+            ["graph_version_unknown", "main of", "has no version 9; its newest is 2", "gitops graph log"],
+        ),
+        (
+            ("by_name", "--param", "name=x", "--branch", "man"),
+            ["graph_branch_missing", "no branch 'man'; did you mean `main`? known: main"],
+        ),
         (("by_name", "--param", "name=x", "--at", "yesterday"), ["usage_error"]),
         (("rename", "--param", "code=A"), ["query_unsupported", "mutation"]),
         ((), ["usage_error", "--file or --text"]),
@@ -202,6 +211,15 @@ def test_what_cannot_be_asked_is_told(run: Run, arguments: tuple[str, ...], said
     answer = run("query", *arguments)
     assert (answer.code, answer.out) == (1, "")
     assert [each for each in said if each not in answer.err] == []
+
+
+def test_a_graph_that_is_not_declared_is_reported_as_that(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["query", "rial", "by_name"], ["log", "rial"], ["export", "rial"]):
+        assert main(["graph", *verb, "--config", str(built)]) == 1
+        err = capsys.readouterr().err
+        assert "graph_unknown" in err
+        assert "declares no graph 'rial'; did you mean `rail`? known: rail" in err
+        assert "apply" not in err
 
 
 def test_parameters_may_come_as_json(run: Run, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_types_and_tables_are_chosen_by_name(graph: WrittenGraph) -> None:
     for unknown in ("Q", "node:E", "e", ""):
         with pytest.raises(GitopsError) as failure:
             export_records(snapshot, [unknown])
-        assert failure.value.code == "graph_missing"
+        assert failure.value.code == "graph_type_unknown"
 
 
 def test_an_export_is_of_its_snapshot_whatever_is_written_meanwhile(graph: WrittenGraph) -> None:

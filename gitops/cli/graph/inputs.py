@@ -10,11 +10,13 @@ from typing import BinaryIO
 
 from gitops import graph
 from gitops.cli.shared import actor_of
-from gitops.config.cluster_yaml import load_header
+from gitops.config.cluster_yaml import header_of, read_cluster
 from gitops.config.folder import FolderTree
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
+from gitops.graph.port import Existence
+from gitops.language.suggest import choices
 from gitops.model.address import is_name
 from gitops.wiring.stores import graph_uri, storage_root
 from gitops.wiring.system import RandomIds, SystemClock
@@ -33,11 +35,18 @@ def graph_root(options: argparse.Namespace) -> str:
         return str(options.root)
     if not is_name(options.graph):
         raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
-    header, problems = load_header(FolderTree(options.config, confined=True))
-    if header is None:
+    cluster, problems = read_cluster(FolderTree(options.config, confined=True))
+    header = None if cluster is None else header_of(cluster, problems)
+    if cluster is None or header is None:
         first = next(iter(problems))
         raise GitopsError(first.code, first.message, path=first.path)
-    return graph_uri(storage_root(header.storage, options.config), options.graph)
+    uri = graph_uri(storage_root(header.storage, options.config), options.graph)
+    declared = {each.id.value for each in cluster.graphs}
+    # The graph of a delete that waits for an approval is no longer declared.
+    if options.graph not in declared and graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is Existence.ABSENT:
+        detail = f"{options.config} declares no graph {options.graph!r}{choices(options.graph, declared)}"
+        raise GitopsError(Code.GRAPH_UNKNOWN, detail, path="graphs")
+    return uri
 
 
 def parse_revision(text: str) -> graph.ReadTarget:

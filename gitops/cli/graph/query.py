@@ -21,7 +21,7 @@ from gitops.graph.results import GraphOutcome, QueryRows
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.schema import PropType, Scalar
-from gitops.language.suggest import did_you_mean
+from gitops.language.suggest import choices, did_you_mean
 from gitops.language.text import LanguageError, SourceText, Stage
 from gitops.model.address import Kind, is_name
 from gitops.render.characters import visible_json
@@ -98,10 +98,8 @@ def _checked_query(options: argparse.Namespace, root: str) -> CheckedQuery:
                 f"{place} declares {len(declared)} queries; name one of them: {', '.join(sorted(declared)[:20])}",
             )
         if name not in declared:
-            hint = did_you_mean(name, declared)
-            raise GitopsError(
-                Code.QUERY_UNKNOWN, f"{place} declares no query {name[:80]!r}" + (f"; {hint}" if hint else "")
-            )
+            detail = f"{place} declares no query {name[:80]!r}{choices(name, declared)}"
+            raise GitopsError(Code.QUERY_UNKNOWN, detail)
         return check_query(declared[name], catalog)
     except LanguageError as error:
         first = error.problems[0]
@@ -137,8 +135,7 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
     stored = {address.name: each for address, each in loader.resources.items() if address.kind is Kind.QUERY}
     resource = stored.get(options.query) if is_name(options.query) else None
     if resource is None or resource.content is None:
-        hint = did_you_mean(options.query, stored)
-        detail = f"graph {options.graph} has no stored query {options.query[:80]!r}" + (f"; {hint}" if hint else "")
+        detail = f"graph {options.graph} has no stored query {options.query[:80]!r}{choices(options.query, stored)}"
         raise GitopsError(Code.QUERY_UNKNOWN, detail, path=f"query.{options.graph}")
     return resource.path or options.query, resource.content
 
@@ -157,10 +154,11 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
     for text in options.param:
         name, equals, value = text.partition("=")
         if not equals or name not in checked.params:
+            wrong = f"{checked.name} has no parameter {name[:80]!r}" if equals else "use NAME=VALUE"
+            near = did_you_mean(name, checked.params) if equals else None
             known = ", ".join(f"{each}: {kind}" for each, kind in checked.params.items()) or "none"
-            raise UsageError(
-                Code.USAGE_ERROR, f"--param {text[:80]!r}: use NAME=VALUE; parameters of {checked.name}: {known}"
-            )
+            detail = f"--param {text[:80]!r}: {wrong}; {f'{near} ' if near else ''}parameters: {known}"
+            raise UsageError(Code.USAGE_ERROR, detail)
         if not isinstance(values, dict):
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
         values[name] = _parse_value(value, checked.params[name])

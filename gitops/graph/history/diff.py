@@ -19,13 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import ChangeKind, DiffSummary, RowChange
 from gitops.graph.root import GraphFolder
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot, unknown_type
 from gitops.graph.tables import declared_type, key_columns, open_table, raw_columns
 from gitops.graph.values import cell_to_json
 from gitops.language.schema import EdgeType, NodeType, Scalar
@@ -43,7 +41,8 @@ _IDS = pa.schema([("id", pa.string()), (_AT, pa.int64())])
 def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> Iterator[RowChange]:
     """The rows that differ, table by table in key order and by id; `types` (names or keys) leaves only these.
 
-    Rows come as they are found. Raises GitopsError `graph_missing` for a type that neither version has; and as `open_snapshot`.
+    Rows come as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; and as
+    `open_snapshot`.
     """
     yield from _row_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
 
@@ -90,7 +89,8 @@ def _pair_tables(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> dict
     names = {key: {key, key.partition(":")[2]} for key in found}
     odd = [name for name in types if not any(name in known for known in names.values())]
     if odd:
-        raise GitopsError(Code.GRAPH_MISSING, f"neither version has a type {odd[0][:80]!r}", path=one.root.location)
+        place = f"version {one.manifest.n} or {other.manifest.n}"
+        raise unknown_type(place, odd[0], found, path=one.root.location)
     return {key: found[key] for key in sorted(found) if not types or names[key] & set(types)}
 
 

@@ -129,8 +129,11 @@ def test_a_migration_shows_as_what_it_did_to_rows(history: History) -> None:
 
 def test_a_type_that_neither_version_has(history: History) -> None:
     with pytest.raises(GitopsError) as failure:
-        changes(history, MAIN, MAIN, "Nobody")
-    assert failure.value.code == "graph_missing"
+        changes(history, MAIN, MAIN, "Persno")
+    assert failure.value.code == "graph_type_unknown"
+    assert failure.value.detail.endswith(
+        "has no type 'Persno'; did you mean `Person`? known: Knows, Lives, Person, Town"
+    )
 
 
 def test_what_the_versions_share_is_not_read(history: History) -> None:

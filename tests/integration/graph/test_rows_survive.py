@@ -90,7 +90,7 @@ def test_a_type_declared_again_is_a_new_incarnation(graph: Graph) -> None:
     assert show.read_rows(graph.uri, "P", 1, version=2)[0]["age"] == 7
     with pytest.raises(GitopsError) as failure:
         show.read_rows(graph.uri, "P", 1)
-    assert failure.value.code == "graph_missing"
+    assert failure.value.code == "graph_type_unknown"
     graph.migrate(BASE)
     assert show.read_rows(graph.uri, "P", 10) == []
     assert graph.path("node:P") != before

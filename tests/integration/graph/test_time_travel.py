@@ -44,7 +44,7 @@ def test_every_version_is_found_by_number_commit_and_time(history: History) -> N
         assert history.ages("dev", version=version) == ages
         assert history.ages("dev", time=manifest.ts) == ages
         assert history.ages("main", commit=manifest.txn_id) == ages
-    assert refused(history, "main", version=max(seen)) == "graph_missing"
+    assert refused(history, "main", version=max(seen)) == "graph_version_unknown"
 
 
 def test_a_time_between_two_versions_means_the_older_one(history: History) -> None:
@@ -55,13 +55,13 @@ def test_a_time_between_two_versions_means_the_older_one(history: History) -> No
     history.people("main", a=2)
     assert history.at(time=between).manifest.n == first
     assert history.at(time="2999-01-01T00:00:00+02:00").manifest.n == first + 1
-    assert refused(history, time="2000-01-01T00:00:00Z") == "graph_missing"
+    assert refused(history, time="2000-01-01T00:00:00Z") == "graph_version_unknown"
     assert refused(history, time="yesterday") == "usage_error"
 
 
 @pytest.mark.parametrize("version", [0, -1, 99])
 def test_a_version_that_was_never_made(history: History, version: int) -> None:
-    assert refused(history, version=version) == "graph_missing"
+    assert refused(history, version=version) == "graph_version_unknown"
 
 
 def test_a_commit_that_is_nowhere(history: History) -> None:
