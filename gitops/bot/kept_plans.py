@@ -2,7 +2,7 @@
 
     refs/gitops/plans/<cluster>/<number>    a chain of commits, each with
 
-    plan.json     which plan it is
+    plan.json     which plan it is, and what moved since the one before
     outcome.json  the whole plan with its execution graph
     plan.md       the same for people
 
@@ -12,15 +12,18 @@ the token does not allow such refs, plans are not kept, and nothing else changes
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from gitops.bot.context import EventContext
 from gitops.bot.project import Project
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import Document
-from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, Member, integer, nullable, record
+from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, Member, Members, integer, is_line, list_of, nullable, record
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.model.outcome import PlanOutcome
 from gitops.render.comment import plan_document, plan_summary
@@ -34,7 +37,9 @@ _RECORD = "plan.json"
 class PlanRecord:
     """The plan that was reported: `head` merged into `base`. `plan_digest` is None if there was no plan.
 
-    `report_digest` is over everything in the report that people decide by, so that an equal report can be left out.
+    `report_digest` is over everything in the report that people decide by, so that an equal report can be left out. The next
+    report compares itself with the first of the `changes`, of which there are `count`, with those that are `missing` an approval,
+    and with the number of `errors`. `since` is what this report said of the one before it.
     """
 
     cluster: str
@@ -43,25 +48,42 @@ class PlanRecord:
     base: str
     plan_digest: str | None
     report_digest: str
+    changes: tuple[str, ...] = ()
+    count: int = 0
+    missing: tuple[str, ...] = ()
+    errors: int = 0
+    since: tuple[str, ...] = ()
 
 
+_MEMBERS: Members = {
+    "cluster": LINE,
+    "request": integer(1),
+    "head": OBJECT_ID,
+    "base": OBJECT_ID,
+    "plan_digest": nullable(DIGEST),
+    "told": Member(DIGEST, attribute="report_digest"),
+}
 PLAN_RECORD = Document(
     versions={
-        1: record(
+        1: record(PlanRecord, _MEMBERS),
+        2: record(
             PlanRecord,
             {
-                "cluster": LINE,
-                "request": integer(1),
-                "head": OBJECT_ID,
-                "base": OBJECT_ID,
-                "plan_digest": nullable(DIGEST),
-                "told": Member(DIGEST, attribute="report_digest"),
+                **_MEMBERS,
+                "changes": list_of(LINE),
+                "count": integer(),
+                "missing": list_of(LINE),
+                "errors": integer(),
+                "since": list_of(LINE),
             },
-        )
+        ),
     },
     code=Code.REQUEST_INVALID,
-    limit=64 * 1024,
+    limit=1024 * 1024,
 )
+_MOST_NAMES = 200
+_MOST_FACTS = 5
+_SHOWN = 3
 
 
 def plan_ref(cluster: str, number: int) -> str:
@@ -69,14 +91,68 @@ def plan_ref(cluster: str, number: int) -> str:
     return f"{PLANS}/{cluster}/{number}"
 
 
-def plan_record(subject: CommentSubject, outcome: PlanOutcome) -> PlanRecord:
-    """The record of a plan that is about to be reported."""
+def plan_record(subject: CommentSubject, outcome: PlanOutcome, before: PlanRecord | None = None) -> PlanRecord:
+    """The record of a plan that is about to be reported, after the record `before` it."""
     plan = outcome.plan
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     digest = canonical_digest([subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest])
-    return PlanRecord(
-        subject.cluster, subject.request, subject.head, subject.base, plan.digest if plan else None, digest
+    changed = [change.address for change in plan.changes] if plan else []
+    found = PlanRecord(
+        subject.cluster,
+        subject.request,
+        subject.head,
+        subject.base,
+        plan.digest if plan else None,
+        digest,
+        changes=_names(changed),
+        count=len(changed),
+        missing=_names(need.resource for need in plan.approvals_required if not need.satisfied) if plan else (),
+        errors=sum(each.severity is Severity.ERROR for each in outcome.diagnostics),
     )
+    return replace(found, since=() if before is None else moved_since(before, found))
+
+
+def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
+    """The record of a plan that could not be made, for these reasons."""
+    digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
+    return PlanRecord(
+        subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
+    )
+
+
+def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
+    """At most five facts that moved between two reports, one line each; those of `before` if it is the same report."""
+    if (before.report_digest, before.base) == (now.report_digest, now.base):
+        return before.since
+    facts = []
+    if before.errors != now.errors:
+        facts.append(f"errors: {now.errors}, before {before.errors}")
+    whole = all(len(each.changes) == each.count for each in (before, now))
+    more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
+    if more:
+        facts.append(f"it also changes {_listed(more)}")
+    if fewer:
+        facts.append(f"it no longer changes {_listed(fewer)}")
+    if not whole and before.count != now.count:
+        facts.append(f"changes: {now.count}, before {before.count}")
+    if needed := sorted({*now.missing} - {*before.missing}):
+        facts.append(f"an approval is missing now for {_listed(needed)}")
+    if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
+        facts.append(f"no approval is missing any more for {_listed(given)}")
+    if before.head != now.head:
+        facts.append(f"its head moved from {before.head[:12]} to {now.head[:12]}")
+    if before.base != now.base:
+        facts.append(f"the target branch moved from {before.base[:12]} to {now.base[:12]}")
+    return tuple(facts[:_MOST_FACTS])
+
+
+def _names(addresses: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in islice(addresses, _MOST_NAMES) if is_line(name))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
@@ -93,17 +169,21 @@ def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
 
 def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> str | None:
     """Keep a plan. Returns why it could not be kept, which is a line for people and not a problem of the run."""
+    return _keep(context, kept, {"outcome.json": plan_document(outcome), "plan.md": plan_summary(comment).encode()})
+
+
+def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> str | None:
+    """Keep the report of a plan that could not be made. Returns the same as `keep_plan`."""
+    return _keep(context, kept, {"plan.md": body.encode()})
+
+
+def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -> str | None:
     person, ref, store = context.bot.person, plan_ref(kept.cluster, kept.request), context.store
     if person is None:
         return None
-    files = {
-        _RECORD: PLAN_RECORD.write(kept),
-        "outcome.json": plan_document(outcome),
-        "plan.md": plan_summary(comment).encode(),
-    }
     try:
         old = context.project.head_of(ref)
-        tree = store.write_files(None, files)
+        tree = store.write_files(None, {_RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
             return None
         author = replace(person, time=int(context.project.tools.clock.now().timestamp()))

@@ -104,9 +104,8 @@ def _differences(
         yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))
     for request in touching:
         kept = kept_plan(context.project, rule.name, request.number)
-        if kept is not None and kept.head == request.head:
-            reviewed = kept.plan_digest
-        else:
+        reviewed = kept.plan_digest if kept is not None and kept.head == request.head else None
+        if reviewed is None:
             again = plan(context.workspace_of(rule, request)).plan
             reviewed = None if again is None else again.digest
         if reviewed is None or reviewed != digest:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject
-from gitops.bot.kept_plans import kept_plan, plan_record, plan_ref
+from gitops.bot.kept_plans import kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
 from gitops.config.difference import Differences
@@ -123,11 +123,16 @@ def _plan_cluster(
 ) -> Generator[LogLine, None, tuple[bool, bool]]:
     """Plan a request for one cluster and report it. Returns whether it needs an approval, and whether its plan failed."""
     begin = f"request {request.number}: "
+    last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
     try:
         position = context.position(rule)
         outcome = plan(context.workspace_of(rule, request), texts=True)
     except GitopsError as error:
-        yield from _prefixed(begin, report_refusal(context, subject, "plan", diagnostics_of(error), refusals))
+        problems = diagnostics_of(error)
+        if last is not None and last.report_digest == refusal_record(subject, problems).report_digest:
+            yield LogLine(f"{begin}plan of {rule.name}: refused as before")
+        else:
+            yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
         return False, True
     # Read again: the plan of an earlier head must not be reported on a newer one.
     if context.project.has_moved(request, plan_ref(rule.name, request.number)):
@@ -135,7 +140,6 @@ def _plan_cluster(
         return False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
     failed = not outcome.lands and not (missing and outcome.ok)
-    last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
     if last is not None and last.report_digest == plan_record(subject, outcome).report_digest:
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
-from gitops.bot.kept_plans import keep_plan, plan_record, plan_ref
+from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.results import LogLine, RunResult, logged, result_of
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Diagnostic
@@ -79,7 +79,10 @@ def report_plan(
     bot.on_report(ClusterReport(comment, line, outcome.plan))
     not_kept, ref = None, ""
     if subject.request and bot.person is not None:
-        not_kept = keep_plan(context, plan_record(subject, outcome), outcome, comment)
+        before = kept_plan(context.project, subject.cluster, subject.request)
+        kept = plan_record(subject, outcome, before)
+        comment = replace(comment, since=kept.since)
+        not_kept = keep_plan(context, kept, outcome, comment)
         ref = "" if not_kept else plan_ref(subject.cluster, subject.request)
     body = plan_comment(replace(comment, run=bot.run_url, ref=ref))
     yield from _set_status(context, subject, "plan", state, text)
@@ -175,6 +178,8 @@ def report_refusal(
     )
     context.bot.on_report(ClusterReport(comment, line))
     body, text = refusal_comment(comment), first.code if first else "refused"
+    if command == "plan" and subject.request:
+        yield from map(LogLine, filter(None, [keep_refusal(context, refusal_record(subject, diagnostics), body)]))
     yield from _set_status(context, subject, command, CheckState.FAILURE, text)
     if command == "plan":
         yield from _write_check(context, subject, CheckState.FAILURE, text, body, diagnostics)

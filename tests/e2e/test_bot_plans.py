@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gitops.bot.context import EventContext
 from gitops.bot.dispatch import run_verb
 from gitops.bot.kept_plans import kept_plan, plan_ref
+from gitops.bot.plan_requests import plan_request
 from gitops.bot.results import RunResult
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent
 from gitops.forge.port import CheckState, ReviewDecision
@@ -47,6 +49,34 @@ def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
     refs, comments = stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)
     assert verdict(stage.handle(_event(stage, action=RequestAction.UPDATED))) is RunResult.WAITS
     assert (stage.loop.store.refs("refs/gitops/plans"), stage.loop.book.comments(1)) == (refs, comments)
+
+
+def test_a_report_says_what_moved_since_the_one_before(stage: Stage) -> None:
+    first = stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.handle(_event(stage))
+    assert "Since the plan before" not in stage.loop.comment(1)
+    stage.propose("alice", "retire", {"cluster/notes.gq": QUERY}, first)
+    stage.handle(_event(stage, action=RequestAction.UPDATED))
+    reported = stage.loop.comment(1)
+    assert (
+        "Since the plan before:\n\n- it also changes `graph.notes, query.notes.titles`\n- its head moved from"
+        in reported
+    )
+    # Delivered again it is the same report.
+    stage.handle(_event(stage, action=RequestAction.UPDATED))
+    assert stage.loop.comment(1) == reported
+
+
+def test_a_plan_that_is_refused_as_before_is_not_reported_again(stage: Stage) -> None:
+    stage.propose("alice", "moved", {"cluster/notes.gq": QUERY})
+    stage.propose("carol", "other", {"cluster/notes.gq": QUERY.replace(b"$x", b"$y")})
+    stage.land(2)
+    assert "request_conflict" in said(stage.handle(_event(stage))) + stage.loop.comment(1)
+    stage.calls.clear()
+    bot = stage.bot()
+    context = EventContext(bot)
+    assert "refused as before" in said(plan_request(context, stage.loop.request(1), skip_unchanged=True))
+    assert stage.calls["set_status"] == stage.calls["upsert_comment"] == 0
 
 
 def test_a_plan_asks_a_forge_for_little(stage: Stage) -> None:
@@ -117,7 +147,9 @@ def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Sta
     assert back != head
     notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
     assert stage.loop.status(back, "plan") == "success: 0 change(s)"
-    assert "graph.legacy" not in stage.loop.comment(1)
+    assert "no changes**" in stage.loop.comment(1)
+    assert "- it no longer changes `graph.legacy, schema.legacy`" in stage.loop.comment(1)
+    assert "IRREVERSIBLE" not in stage.loop.comment(1)
     assert verdict(notes) is RunResult.DONE
     assert stage.loop.request(1).labels == ()
 

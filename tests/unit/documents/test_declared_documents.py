@@ -29,7 +29,10 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("decision_2.revoke.txt", "decision_2.countersign.txt"),
     },
     "gitops.audit.pin.PIN": {1: ("pin.json",)},
-    "gitops.bot.kept_plans.PLAN_RECORD": {1: ("plan_record.json", "plan_record.no_plan.json")},
+    "gitops.bot.kept_plans.PLAN_RECORD": {
+        1: ("plan_record.json", "plan_record.no_plan.json"),
+        2: ("plan_record_2.json",),
+    },
     "gitops.forge.refs.documents.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.documents.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
     "gitops.forge.refs.documents.DEPLOYMENT": {1: ("forge/deployment_1.json",)},
@@ -74,7 +77,11 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         )
     },
 }
-READ_ONLY = {"graph/manifest_1.json", *GOLDEN["gitops.graph.manifest.MANIFEST"][2]}
+READ_ONLY = {
+    "graph/manifest_1.json",
+    *GOLDEN["gitops.graph.manifest.MANIFEST"][2],
+    *GOLDEN["gitops.bot.kept_plans.PLAN_RECORD"][1],
+}
 """Files of versions that are read and never written: their values are written as the newest version."""
 FILES = [(name, version, file) for name, files in GOLDEN.items() for version in files for file in files[version]]
 

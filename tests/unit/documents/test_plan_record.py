@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.bot.kept_plans import PLAN_RECORD, PlanRecord
+from gitops.bot.kept_plans import PLAN_RECORD, PlanRecord, moved_since
 from gitops.core.errors import IntegrityError
 
 _ids = st.from_regex(r"[0-9a-f]{40}", fullmatch=True)
 _digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
+_names = st.from_regex(r"graph\.[a-z]{1,4}", fullmatch=True)
 _records = st.builds(
     PlanRecord,
     cluster=st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,30}", fullmatch=True),
@@ -21,6 +23,11 @@ _records = st.builds(
     base=_ids,
     plan_digest=st.none() | _digests,
     report_digest=_digests,
+    changes=st.lists(_names, max_size=3).map(tuple),
+    count=st.integers(0, 9),
+    missing=st.lists(_names, max_size=3).map(tuple),
+    errors=st.integers(0, 9),
+    since=st.lists(_names, max_size=3).map(tuple),
 )
 RECORD = PlanRecord("brain", 7, "a" * 40, "b" * 40, None, "c" * 64)
 
@@ -33,7 +40,9 @@ def test_reading_gives_back_what_was_written(record: PlanRecord) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 3},
+        {"version": 1},
+        {"changes": None},
         {"request": 0},
         {"head": "main"},
         {"told": None},
@@ -47,3 +56,45 @@ def test_anything_else_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(IntegrityError) as caught:
         PLAN_RECORD.read(json.dumps(form).encode())
     assert caught.value.code == "request_invalid"
+
+
+NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b",))
+
+
+@pytest.mark.parametrize(
+    ("before", "facts"),
+    [
+        (NOW, ()),
+        (replace(NOW, since=("x",)), ("x",)),
+        (
+            replace(NOW, report_digest="d" * 64, head="e" * 40, base="f" * 40),
+            (
+                "its head moved from eeeeeeeeeeee to aaaaaaaaaaaa",
+                "the target branch moved from ffffffffffff to bbbbbbbbbbbb",
+            ),
+        ),
+        (
+            replace(NOW, report_digest="d" * 64, changes=("graph.c",), count=1, missing=("graph.c",), errors=2),
+            (
+                "errors: 0, before 2",
+                "it also changes graph.a, graph.b",
+                "it no longer changes graph.c",
+                "an approval is missing now for graph.b",
+            ),
+        ),
+        (
+            replace(NOW, report_digest="d" * 64, missing=("graph.a", "graph.b")),
+            ("no approval is missing any more for graph.a",),
+        ),
+        (replace(NOW, report_digest="d" * 64, count=300), ("changes: 2, before 300",)),
+    ],
+)
+def test_what_moved_since_is_a_few_facts(before: PlanRecord, facts: tuple[str, ...]) -> None:
+    assert moved_since(before, NOW) == facts
+
+
+def test_at_most_five_facts_are_given() -> None:
+    old = PlanRecord("brain", 7, "d" * 40, "e" * 40, None, "f" * 64, ("graph.c",), 1, ("graph.z",), 3)
+    found = moved_since(old, NOW)
+    assert len(found) == 5
+    assert found[0] == "errors: 0, before 3"
