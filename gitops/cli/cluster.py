@@ -7,16 +7,17 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
+_CHANGES = 2
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
     from gitops.bot.project import Project
-    from gitops.model.outcome import ApplyOutcome, VerbOutcome
+    from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
     from gitops.wiring.project import LocalProject
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
@@ -52,24 +53,44 @@ def to_unlock(options: argparse.Namespace) -> tuple[Workspace, str]:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def plan(options: argparse.Namespace) -> VerbOutcome | int:
-    """`gitops plan`."""
+def plan(options: argparse.Namespace) -> int:
+    """`gitops plan`. With `--detailed-exitcode`, exit code 2 says that there is something to apply."""
     from gitops.plan.plan import plan as run
 
     workspace, committed = _planned(options)
-    outcome = run(_with_compile_cache(workspace, options))
+    outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
-    graph_format = options.graph_format or ("text" if options.show_graph else None)
-    if graph_format is None or outcome.plan is None:
-        return outcome
+    code = _show_plan(outcome, options)
+    waiting = outcome.plan is not None and bool(outcome.plan.changes)
+    return _CHANGES if code == OK and waiting and options.detailed_exitcode else code
+
+
+def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
+    """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone."""
+    form, plan = options.graph_format, outcome.plan
+    if plan is None or not (form or options.show_graph or options.diff):
+        return show(outcome, options)
     from gitops.render.graph import to_json, to_mermaid, to_text
 
-    graph = outcome.plan.graph
-    if graph_format == "json":
-        show_form(to_json(graph))
+    if form == "mermaid":
+        say(to_mermaid(plan.graph, quiet=plan.republished))
+    elif form == "json":
+        show_form(to_json(plan.graph))
+    elif options.json:
+        from gitops.render.diffs import diff_form
+        from gitops.render.json import envelope
+
+        document = envelope(outcome)
+        problems = {"diagnostics": document.pop("diagnostics")}
+        diffs = {"diffs": [diff_form(each) for each in outcome.texts]} if options.diff else {}
+        show_form(
+            document | diffs | ({"execution_graph": to_json(plan.graph)} if options.show_graph else {}) | problems
+        )
     else:
-        say(to_mermaid(graph, quiet=outcome.plan.republished) if graph_format == "mermaid" else to_text(graph))
+        show(outcome, options)
+        if form or options.show_graph:
+            say(f"\n{to_text(plan.graph)}")
     return OK if outcome.ok else FAILED
 
 

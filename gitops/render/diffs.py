@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
+from typing import Any
 
 from gitops.core.errors import BugError
 from gitops.model.address import Address, Kind
@@ -45,6 +46,12 @@ class TextDiff:
     def text(self) -> str:
         """The lines, and the number of those that are left out."""
         return "\n".join((*self.lines, f"@@ {self.more} more lines @@") if self.more else self.lines)
+
+
+def diff_form(change: TextChange) -> dict[str, Any]:
+    """The difference of a text for JSON; `more` is how many lines are left out."""
+    diff = text_diff(change)
+    return {"resources": list(diff.resources), "lines": list(diff.lines), "more": diff.more}
 
 
 def text_diff(change: TextChange, most: int = MOST_LINES) -> TextDiff:

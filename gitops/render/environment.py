@@ -44,7 +44,7 @@ from markupsafe import Markup
 
 import gitops
 from gitops.core.errors import BugError
-from gitops.render import markdown, migration
+from gitops.render import markdown, steps
 from gitops.render.characters import visible
 from gitops.render.markdown import MOST_SECTIONS, MUST_KEEP, TITLE, Section
 
@@ -354,5 +354,5 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "text": markdown.text,
     "block": _block,
     "link": markdown.link,
-    "step": migration.in_words,
+    "step": steps.in_words,
 }

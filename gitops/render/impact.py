@@ -47,6 +47,13 @@ class StepView:
         return len(self.users) + self.more
 
     @property
+    def used(self) -> str:
+        """Who uses what it changes, on one plain line; empty when there is nothing to say."""
+        users = ", ".join(f"{user['query']} ({user['how']})" for user in self.users)
+        more = f" and {self.more} more" if self.more else ""
+        return f"used by {users}{more}" if users else self.note
+
+    @property
     def back(self) -> str:
         """What it costs to undo the step, beginning with the class; empty if nothing is known of it or it never runs."""
         found = _class_of(self.step)
@@ -170,13 +177,6 @@ def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
                 }
             )
     return tuple(views)
-
-
-def step_note(view: StepView) -> str:
-    """What it costs to undo a step, and who uses what it changes, on one plain line; empty when there is nothing to say."""
-    users = ", ".join(f"{user['query']} ({user['how']})" for user in view.users)
-    more = f" and {view.more} more" if view.more else ""
-    return "; ".join(filter(None, (view.back, f"used by {users}{more}" if users else view.note)))
 
 
 def result_line(view: ResultView) -> str:

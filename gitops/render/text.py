@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Change
+from gitops.model.change import Action, Change
 from gitops.model.outcome import (
     ApplyOutcome,
     ApprovalSubject,
@@ -30,7 +30,7 @@ from gitops.model.outcome import (
 from gitops.model.plan import Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
-from gitops.render.json import approve_command, to_line
+from gitops.render.json import approve_command
 
 
 def to_text(outcome: VerbOutcome) -> str:
@@ -39,16 +39,33 @@ def to_text(outcome: VerbOutcome) -> str:
 
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
-    """`ERROR code path: message (file:line:column)`, with the remedy of an error on a line of its own."""
+    """`ERROR code path: message (file:line:column)`, those of one file from top to bottom.
+
+    The remedy of an error is on a line of its own, below the first error that has it.
+    """
     lines: list[str] = []
-    for d in diagnostics:
+    fixes = set[str]()
+    for d in _by_place(diagnostics):
         is_error = d.severity is Severity.ERROR
         place = f" ({d.source})" if d.source is not None else ""
         where = f" {d.path}" if d.path else ""
         lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
-        if is_error and d.fix is not None:
+        if is_error and d.fix is not None and d.fix not in fixes:
+            fixes.add(d.fix)
             lines.append(f"      fix: {d.fix}")
     return lines
+
+
+def _by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Those of one file together where its first one is, in the order of their lines."""
+    files: dict[str, int] = {}
+    placed = []
+    for number, d in enumerate(diagnostics):
+        at = (number, 0, 0)
+        if d.source is not None:
+            at = (files.setdefault(d.source.file, number), d.source.line, d.source.column)
+        placed.append((at, number, d))
+    return [d for _, _, d in sorted(placed, key=lambda each: each[:2])]
 
 
 def _body(outcome: VerbOutcome) -> list[str]:
@@ -106,14 +123,36 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     plan = outcome.plan
     if not outcome.ok or plan is None:
         return ["cluster plan failed"]
-    again = f", {len(plan.republished)} re-published" if plan.republished else ""
-    lines = [f"cluster plan: {len(plan.edits)} change(s){again}, {len(plan.approvals_required)} approval gate(s)"]
-    lines += change_lines(plan) if plan.changes else ["  no changes"]
-    lines += obstacle_lines(outcome)
     missing = [need.resource for need in plan.approvals_required if not need.satisfied]
+    gates = f"; {len(missing)} to approve first" if missing else ""
+    lines = [f"cluster plan: {_counts(plan)}{gates}"]
+    lines += change_lines(plan) if plan.changes else ["  no changes"]
+    lines += _diff_lines(outcome)
+    lines += obstacle_lines(outcome)
     if missing and outcome.selected is not None:
         lines.append("  to approve, as a person who is not an author:")
         lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
+    return lines
+
+
+def _counts(plan: Plan) -> str:
+    """How many resources come, change and go, and how many queries are only published again."""
+    found = Counter(change.action for change in plan.edits)
+    main = f"{found[Action.CREATE]} to add, {found[Action.UPDATE]} to change, {found[Action.DELETE]} to delete"
+    adopted = f", {found[Action.ADOPT]} to adopt" if found[Action.ADOPT] else ""
+    return f"{main}{adopted}{f', {len(plan.republished)} re-published' if plan.republished else ''}"
+
+
+def _diff_lines(outcome: PlanOutcome) -> list[str]:
+    """How the texts differ that the plan changes, if they were asked for."""
+    if not outcome.texts:
+        return []
+    from gitops.render.diffs import text_diff
+
+    lines: list[str] = []
+    for diff in map(text_diff, outcome.texts):
+        body = diff.text.splitlines() or ["  only the layout differs"]
+        lines += [f"  diff of {', '.join(diff.resources)}", *(f"    {line}" for line in body)]
     return lines
 
 
@@ -137,7 +176,7 @@ def subject_lines(subject: ApprovalSubject) -> list[str]:
     lines += [f"  because: {need.reason}" for need in plan.approvals_required if need.resource == subject.address]
     if target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
-    lines.append(f"  plan {plan.digest}: {len(plan.changes)} change(s)")
+    lines.append(f"  plan {plan.digest}: {_counts(plan)}")
     return [*lines, *(f"  {line}" for line in change_lines(plan))]
 
 
@@ -147,7 +186,8 @@ def change_lines(plan: Plan) -> list[str]:
     views = {}
     if any(change.migration is not None for change in plan.changes):
         # It imports the schema language, which is large, and most plans change no schema.
-        from gitops.render.impact import migration_views, result_line, step_note
+        from gitops.render.impact import migration_views, result_line
+        from gitops.render.steps import plain_words
 
         views = migration_views(plan)
     for change in plan.edits:
@@ -158,10 +198,9 @@ def change_lines(plan: Plan) -> list[str]:
         lines += [] if change.seen is None else [f"      {change.seen.words}"]
         if (view := views.get(change.address)) is None:
             continue
-        lines += [] if view.supported else ["      migration UNSUPPORTED:"]
         for each in view.steps:
-            note = step_note(each)
-            lines += [f"      {to_line(each.step)}", *([f"        {note}"] if note else [])]
+            lines.append(f"      {plain_words(each.step)}{f' ({each.back})' if each.back else ''}")
+            lines += [f"        {each.used}"] if each.used else []
         lines += [f"      {result_line(result)}" for result in view.results]
     return [*lines, *(f"  R{line[1:]}" for line in republished_lines(plan.republished))]
 

@@ -39,7 +39,7 @@ ENVELOPES = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
     "plan": (
         "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes blast_radius "
-        "approvals_required lands obstacles diagnostics"
+        "approvals_required lands obstacles diffs execution_graph diagnostics"
     ),
     "apply": (
         "ok config_dir actor desired_revision state_observations changes applied_count deferred_count converged "
@@ -52,7 +52,7 @@ ENVELOPES = {
     "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
 OPTIONAL = {
-    "plan": {"plan_digest", "lands", "obstacles"},
+    "plan": {"plan_digest", "lands", "obstacles", "diffs", "execution_graph"},
     "apply": {"actor"},
     "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},
 }
@@ -138,7 +138,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     at = ("--config", folder)
     assert first(gitops("validate", *at)) == "cluster config valid: 4 resource(s), 4 dependency edge(s)"
     assert gitops("plan", *at).splitlines()[:2] == [
-        "cluster plan: 4 change(s), 0 approval gate(s)",
+        "cluster plan: 4 to add, 0 to change, 0 to delete",
         "  Create graph.knowledge",
     ]
     assert first(gitops("status", *at)) == "cluster state missing"
@@ -148,7 +148,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     assert applied[0] == "cluster apply: 4 applied, 0 deferred/blocked"
     assert applied[1] == "  Create graph.knowledge [Applied]"
     assert applied[5] == "  state: revision 2, converged: true, written: true"
-    assert gitops("plan", *at).splitlines() == ["cluster plan: 0 change(s), 0 approval gate(s)", "  no changes"]
+    assert gitops("plan", *at).splitlines() == ["cluster plan: 0 to add, 0 to change, 0 to delete", "  no changes"]
     assert first(gitops("status", *at)) == "cluster state: revision 2, 4 resource(s)"
     assert "  lock: not held" in gitops("status", *at).splitlines()
     assert first(gitops("refresh", *at)) == "cluster refresh: revision 3, 4 resource(s)"
@@ -157,7 +157,7 @@ def test_a_life_in_text(gitops, cluster, folder):
     cluster.save()
     planned = gitops("plan", *at).splitlines()
     assert "  Update policy.base [bindings]" in planned
-    assert any(line.startswith('      {"kind":"add_property"') for line in planned)
+    assert any(line.startswith("      add property `Person.") for line in planned)
     assert "  Update policy.base [bindings] [Applied]" in gitops("apply", *at).splitlines()
     cluster.graphs, cluster.policies = {}, {}
     cluster.save()
@@ -168,6 +168,27 @@ def test_a_life_in_text(gitops, cluster, folder):
     assert approved.startswith("cluster approve: delete graph.knowledge approved by sam (approval ")
     assert first(gitops("apply", *at)) == "cluster apply: 4 applied, 0 deferred/blocked"
     assert first(gitops("status", *at)).endswith(", 0 resource(s)")
+
+
+def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
+    at = ("plan", "--config", folder)
+    cluster.converge()
+    assert gitops(*at, "--detailed-exitcode") == gitops(*at)
+    cluster.write("knowledge.pg", WIDER)
+    plain = gitops(*at)
+    assert "{" not in plain
+    shown = gitops(*at, "--diff", "--show-graph", "--detailed-exitcode", code=2)
+    assert shown.startswith(plain)
+    added = [line for line in shown.splitlines() if line.startswith("    +")]
+    assert [line.split() for line in added if "city" in line] == [["+", "city:", "String?"]]
+    assert "\nExecution graph: 1 nodes" in shown
+    form = gitops.json(*at, "--diff", "--show-graph")
+    assert [each["resources"] for each in form["diffs"]] == [["schema.knowledge"]]
+    assert [node["id"] for node in form["execution_graph"]["nodes"]] == ["schema.knowledge"]
+    assert "plan_digest" not in json.loads(gitops(*at, "--graph-format", "json"))
+    assert gitops(*at, "--graph-format", "mermaid").startswith("flowchart LR")
+    cluster.write("knowledge.pg", "node {")
+    gitops(*at, "--detailed-exitcode", code=1)
 
 
 def test_a_life_in_json(gitops, cluster, folder):

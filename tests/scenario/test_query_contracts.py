@@ -40,7 +40,7 @@ def test_an_added_query_is_one_change_among_twenty_that_are_published_again(file
     assert sorted(change.address for change in plan.edits) == ["graph.knowledge", "query.knowledge.q20"]
     assert len(plan.republished) == 20
     assert to_text(planned).splitlines() == [
-        "cluster plan: 2 change(s), 20 re-published, 0 approval gate(s)",
+        "cluster plan: 1 to add, 1 to change, 0 to delete, 20 re-published",
         "  Update graph.knowledge",
         "  Create query.knowledge.q20",
         "  Re-publish 20 queries of knowledge: another query of the file changes",

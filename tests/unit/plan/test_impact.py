@@ -10,7 +10,7 @@ from gitops.model.change import Change
 from gitops.model.plan import QueryChange, RecordedGraph
 from gitops.plan.impact import Subject, schema_impact, step_subjects
 from gitops.render.impact import migration_views as views
-from gitops.render.impact import result_line, step_note
+from gitops.render.impact import result_line
 from tests.support.impact import desired, impact_of, loaded, planned
 from tests.support.planning import DATA
 
@@ -137,15 +137,12 @@ def test_in_words_what_is_taken_away_names_its_users_and_the_rest_is_counted():
     queries = {f"q{n:02}.gq": f"query q{n:02}() {{ match {{ $p: Person }} return {{ $p.nick }} }}" for n in range(23)}
     plan = planned(desired(WIDER, queries), desired(PERSON.replace("age: I32?", "age: I32? @index"), {}))
     dropped, indexed = views(plan)["schema.g"].steps
-    assert step_note(dropped).startswith(f"{dropped.back}; used by query.g.q00 (reads, removed here), query.g.q01 ")
-    assert step_note(dropped).endswith("query.g.q19 (reads, removed here) and 3 more")
-    assert step_note(indexed) == indexed.back
+    assert dropped.used.startswith("used by query.g.q00 (reads, removed here), query.g.q01 ")
+    assert dropped.used.endswith("query.g.q19 (reads, removed here) and 3 more")
+    assert indexed.used == ""
     plan = planned(desired(WIDER, AGES), desired(_indexed(), AGES))
     view = views(plan)["schema.g"]
-    assert sorted(step_note(step).removeprefix(f"{step.back}; ") for step in view.steps) == [
-        "used by 1 query",
-        "used by no stored query",
-    ]
+    assert sorted(step.used for step in view.steps) == ["used by 1 query", "used by no stored query"]
     assert view.results == ()
 
 

@@ -13,6 +13,8 @@ import pytest
 from comment_cases import SUBJECT
 from render_cases import BASE, HEAD, VERBS, digest
 
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.schema import PropType, Scalar, TypeKind
 from gitops.language.schema.steps import (
     AddIndex,
@@ -38,7 +40,8 @@ from gitops.render.comment import marker, plan_comment
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.json import plain, to_line, to_text
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
-from gitops.render.migration import in_words
+from gitops.render.steps import in_words
+from gitops.render.text import diagnostic_lines
 
 
 def test_every_character_that_acts_or_hides_is_spelled_out():
@@ -362,3 +365,15 @@ def test_a_plan_digest_that_is_none_is_refused():
     outcome = replace(outcome, plan=replace(outcome.plan, digest="e"))
     with pytest.raises(ValueError):
         plan_comment(PlanComment(subject=SUBJECT, outcome=outcome))
+
+
+def test_problems_of_a_file_are_in_the_order_of_its_lines_and_name_a_remedy_once():
+    found = Diagnostics()
+    for name, file, line in (("z", "q.gq", 9), ("a", "p.gq", 2), ("b", "q.gq", 1), ("c", "", 0)):
+        place = SourceRef(file, line, 3) if file else None
+        found.add(Code.QUERY_PARSE_ERROR, f"query.g.{name}", "odd", source=place)
+    lines = diagnostic_lines(found)
+    assert [line.split()[2] for line in lines if line.startswith("ERROR")] == [
+        f"query.g.{name}:" for name in ("b", "z", "a", "c")
+    ]
+    assert [number for number, line in enumerate(lines) if line.startswith("      fix: ")] == [1]
