@@ -18,9 +18,12 @@ from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project
 from gitops.bot.scopes import declared_rule, rule_at_place
 from gitops.cluster.workspace import Workspace
+from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
+from gitops.model.address import Address
 from gitops.model.plan import Plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
@@ -65,6 +68,8 @@ class EventContext:
         self.project = bot.project
         self._positions: dict[str, LedgerPosition] = {}
         self._open_requests: dict[str | None, tuple[ChangeRequest, ...]] = {}
+        self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
+        self._differences = Differences()
 
     @property
     def store(self) -> GitStore:
@@ -129,6 +134,28 @@ class EventContext:
             else:
                 self._open_requests[target] = tuple(r for r in everything if r.target == target)
         return self._open_requests[target]
+
+    def changed_addresses(self, rule: ClusterRule, target: str, request: ChangeRequest) -> frozenset[Address]:
+        """The addresses that a request declares differently from the commit at which it left its target; compared once."""
+        key = rule.path, target, request.head
+        if key not in self._changed:
+            self._changed[key] = self._compare(*key)
+        return self._changed[key]
+
+    def _compare(self, path: str, target: str, head: str) -> frozenset[Address]:
+        store, open_tree = self.store, self.project.tools.open_tree
+        try:
+            base = store.merge_base(target, head)
+            if base is None:
+                return frozenset()
+            before, after = (store.subtree(store.commit(c).tree, path) for c in (base, head))
+            if before is None or after is None or before == after:
+                return frozenset()
+            old, new = (open_tree(store, tree, path) for tree in (before, after))
+            return self._differences.addresses(old, new, store.changed_paths(before, after))
+        except GitopsError:
+            # The plan of that request reports the problem; to call all of it changed would be a false alarm.
+            return frozenset()
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
         """What the ledger of a cluster records as applied. Raises RemoteError."""

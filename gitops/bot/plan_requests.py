@@ -17,7 +17,6 @@ from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
-from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
@@ -177,31 +176,11 @@ def _overlapping_requests(context: EventContext, rule: ClusterRule, request: Cha
     target = context.project.head_of(request.target)
     if not others or target is None or not context.project.has_head(request):
         return ()
-    differences = Differences()
-    ours = _changed_addresses(context, rule, target, request, differences)
+    ours = context.changed_addresses(rule, target, request)
     found = []
     for other in others if ours else ():
         if context.project.has_head(other):
-            common = sorted(ours & _changed_addresses(context, rule, target, other, differences))
+            common = sorted(ours & context.changed_addresses(rule, target, other))
             if common:
                 found.append(OtherRequest(other.number, other.title, other.url, tuple(common)))
     return tuple(found)
-
-
-def _changed_addresses(
-    context: EventContext, rule: ClusterRule, target: str, request: ChangeRequest, differences: Differences
-) -> frozenset[str]:
-    """The addresses that a request declares differently from the commit at which it left its target."""
-    store, open_tree = context.store, context.project.tools.open_tree
-    try:
-        base = store.merge_base(target, request.head)
-        if base is None:
-            return frozenset()
-        before, after = (store.subtree(store.commit(c).tree, rule.path) for c in (base, request.head))
-        if before is None or after is None or before == after:
-            return frozenset()
-        old, new = (open_tree(store, tree, rule.path) for tree in (before, after))
-        return differences.addresses(old, new, store.changed_paths(before, after))
-    except GitopsError:
-        # The plan of that request reports the problem; to call all of it changed would be a false alarm.
-        return frozenset()

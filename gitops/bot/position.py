@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gitops.config.sound import ContentTree, PlainFolder, SoundRecord, VouchedGraphs
-from gitops.model.address import Address
+from gitops.config.sound import ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
 from gitops.model.ledger import Debt
 from gitops.model.origin import Origin
 from gitops.model.scope import ClusterScope
@@ -19,8 +17,8 @@ class LedgerPosition:
 
     `origins` are those of the changes up to `applied` that are not applied completely (`converged` is False then): without
     them, authors could merge their own change first, and approve it in a later run. `trust` are the trust rules in force, None
-    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster. `sound` is the
-    record of sound graphs, and `digests` are those of all recorded resources.
+    before the first entry; `debts` are the open debts. `scope` is where the ledger records the cluster. `graphs` are
+    those that it vouches for.
     """
 
     applied: str | None = None
@@ -29,16 +27,16 @@ class LedgerPosition:
     trust: TrustRoot | None = None
     debts: tuple[Debt, ...] = ()
     scope: ClusterScope | None = None
-    sound: SoundRecord | None = None
-    digests: Mapping[Address, str] = field(default_factory=dict)
+    graphs: LedgerGraphs = field(default_factory=lambda: LedgerGraphs(None, {}))
 
     def plain_folder(self, compiler: str | None) -> PlainFolder | None:
         """The folder that this very program found plain when it was applied."""
-        return None if self.sound is None or self.sound.compiler != compiler else self.sound.folder
+        record = self.graphs.record
+        return None if record is None or record.compiler != compiler else record.folder
 
     def vouched(self, tree: ContentTree, compiler: str | None, folder: PlainFolder) -> VouchedGraphs | None:
         """The graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
-        return None if compiler is None else VouchedGraphs(tree, compiler, self.sound, self.digests, folder)
+        return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 
     @property
     def forge_kind(self) -> str | None:

@@ -21,7 +21,7 @@ from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores,
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
 from gitops.config.load import declared_schema
-from gitops.config.sound import ContentTree
+from gitops.config.sound import ContentTree, LedgerGraphs
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
@@ -153,8 +153,7 @@ class Project:
             trust=view.trust,
             debts=() if view.state is None else open_debts(view.state),
             scope=scope,
-            sound=view.sound,
-            digests={} if view.sound is None or view.state is None else view.state.digests(),
+            graphs=LedgerGraphs(view.sound, {} if view.state is None else view.state.digests()),
         )
 
     def scope_waits(self, rule: ClusterRule, position: LedgerPosition, config: BotConfig) -> bool:

@@ -72,43 +72,62 @@ class VouchedGraph(NamedTuple):
     digests: Mapping[Address, str]
 
 
+class LedgerGraphs:
+    """What one verified entry has of graphs: its record, None if it has none, and the digests of its state."""
+
+    def __init__(self, record: SoundRecord | None, recorded: Mapping[Address, str]) -> None:
+        """`recorded` are the digests of all resources."""
+        self.record = record
+        self._recorded = recorded
+        self._composites: dict[str, str | None] = {}
+
+    @cached_property
+    def digests(self) -> Mapping[str, Mapping[Address, str]]:
+        """The recorded digests by graph."""
+        found: dict[str, dict[Address, str]] = {}
+        for address, value in self._recorded.items():
+            graph = address.graph
+            if graph is not None:
+                found.setdefault(graph, {})[address] = value
+        return found
+
+    def composite(self, graph: str) -> str | None:
+        """The recorded digest of a graph, None if it is not that of the recorded resources; found once for a whole run."""
+        if graph not in self._composites:
+            self._composites[graph] = _composite(graph, self.digests[graph])
+        return self._composites[graph]
+
+
 class VouchedGraphs:
     """The graphs of the folder `tree` that a ledger vouches for."""
 
-    def __init__(
-        self,
-        tree: ContentTree,
-        compiler: str,
-        record: SoundRecord | None,
-        recorded: Mapping[Address, str],
-        folder: PlainFolder,
-    ) -> None:
-        """`compiler` is the one of this program. `record` and the `recorded` digests are those of one verified entry.
-
-        `folder` says that the folder itself is plain.
-        """
+    def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: PlainFolder) -> None:
+        """`compiler` is the one of this program; `folder` says that the folder itself is plain."""
         self.tree = tree
         self.compiler = compiler
         self.folder = folder
-        self._recorded = recorded
-        self._graphs = {} if record is None or record.compiler != compiler else record.graphs
+        self._ledger = ledger
+        self._graphs = {} if ledger.record is None or ledger.record.compiler != compiler else ledger.record.graphs
 
     def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
         """What is vouched for of a graph with this declaration, as in `config_form`; None if it has to be loaded."""
-        record, digests = self._graphs.get(graph), self._digests.get(graph)
-        if record is None or digests is None or record.digest != self.digest(graph, form, digests):
+        record = self._graphs.get(graph)
+        if record is None or graph not in self._ledger.digests:
             return None
-        return VouchedGraph(record, digests)
+        composite = self._ledger.composite(graph)
+        if composite is None or record.digest != self._made_of(graph, form, composite):
+            return None
+        return VouchedGraph(record, self._ledger.digests[graph])
 
     def digest(self, graph: str, form: Mapping[str, Any], digests: Mapping[Address, str]) -> str | None:
         """The digest of what a graph is made of, by its declaration as in `config_form` and the digests of its resources.
 
         None if a path that it names cannot be read, or if the digest of the graph is not that of its resources.
         """
-        queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
-        composite = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
-        if digests.get(graph_address(graph)) != composite:
-            return None
+        composite = _composite(graph, digests)
+        return None if composite is None else self._made_of(graph, form, composite)
+
+    def _made_of(self, graph: str, form: Mapping[str, Any], composite: str) -> str | None:
         listed = form["queries"]
         if isinstance(listed, dict):
             listed = [query["file"] for query in listed.values()]
@@ -122,12 +141,9 @@ class VouchedGraphs:
         made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
         return None if None in found else digest(made_of)
 
-    @cached_property
-    def _digests(self) -> Mapping[str, dict[Address, str]]:
-        """The recorded digests by graph."""
-        found: dict[str, dict[Address, str]] = {}
-        for address, value in self._recorded.items():
-            graph = address.graph
-            if graph is not None:
-                found.setdefault(graph, {})[address] = value
-        return found
+
+def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:
+    """The digest of a graph among those of its resources, None if it is not theirs."""
+    queries = {address.name: value for address, value in digests.items() if address.kind is Kind.QUERY}
+    found = graph_composite(graph, digests.get(schema_address(graph), ""), queries)
+    return found if digests.get(graph_address(graph)) == found else None

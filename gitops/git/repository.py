@@ -30,7 +30,7 @@ from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.refs import check_updates, is_below, transaction
 from gitops.git.signatures import sign, verify_commit, verify_detached
-from gitops.git.trees import TreeLevels, TreeWriter, changed_paths
+from gitops.git.trees import RecentTrees, TreeLevels, TreeWriter, changed_paths
 from gitops.model.approval import CommitSignature
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
@@ -228,6 +228,12 @@ class Repository:
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
         """Entries of one tree level; contents are not read for their sizes."""
+        recent: RecentTrees[tuple[TreeEntry, ...]] | None = getattr(self._local, "entries", None)
+        if recent is None:
+            recent = self._local.entries = RecentTrees(self._entries)
+        return recent.level(tree_id)
+
+    def _entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
         entries = parse_tree(tree_id, self._read(tree_id, "tree"))
         return tuple(
             TreeEntry(e.name, e.type, e.id, self._header(e.id)[1] if e.type is EntryType.FILE else 0) for e in entries

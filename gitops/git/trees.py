@@ -8,14 +8,16 @@ that is bounded by the number of entries visited.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.objects import RawEntry, parse_tree, raw_entry, tree_level
 from gitops.git.port import EntryType
 
+L = TypeVar("L", bound=Sized)
 ReadObject = Callable[[str, str], bytes]
 """Object id and expected kind (`tree`, `blob`, `commit`) to bytes."""
 
@@ -35,14 +37,34 @@ def split_path(path: str) -> tuple[str, ...] | None:
     return None if any(part in ("", ".", "..") or "\0" in part for part in parts) else parts
 
 
+class RecentTrees(Generic[L]):
+    """What was read recently of trees, level by level and by id: the content of an id never changes. For one thread."""
+
+    def __init__(self, read: Callable[[str], L]) -> None:
+        """`read` gives a level by the id of its tree."""
+        self._read = read
+        self._known: OrderedDict[str, L] = OrderedDict()
+        self._held = 0
+
+    def level(self, tree_id: str) -> L:
+        """The level of a tree. Raises what `read` raises."""
+        level = self._known.get(tree_id)
+        if level is not None:
+            self._known.move_to_end(tree_id)
+            return level
+        level = self._known[tree_id] = self._read(tree_id)
+        self._held += len(level) + 1
+        while self._held > _MAX_HELD and len(self._known) > 1:
+            self._held -= len(self._known.popitem(last=False)[1]) + 1
+        return level
+
+
 class TreeLevels:
-    """Levels of trees that were read recently, by id: the content of an id never changes. For one thread."""
+    """Finds entries by their paths in trees; what was read recently is kept. For one thread."""
 
     def __init__(self, read: ReadObject) -> None:
         """`read` gives the bytes of an object."""
-        self._read = read
-        self._known: OrderedDict[str, dict[bytes, tuple[bytes, bytes]]] = OrderedDict()
-        self._held = 0
+        self._recent = RecentTrees(lambda tree_id: tree_level(tree_id, read(tree_id, "tree")))
 
     def find(self, tree_id: str, path: str) -> RawEntry | None:
         """The entry at `path`; None when it is missing or when something on the way is not a folder."""
@@ -55,23 +77,11 @@ class TreeLevels:
             return None
         entry = RawEntry("", _MODE_TREE, tree_id)
         for name in names:
-            found = self._level(entry.id).get(name) if entry.type is EntryType.TREE else None
+            found = self._recent.level(entry.id).get(name) if entry.type is EntryType.TREE else None
             if found is None:
                 return None
             entry = raw_entry(name, *found)
         return entry
-
-    def _level(self, tree_id: str) -> dict[bytes, tuple[bytes, bytes]]:
-        level = self._known.get(tree_id)
-        if level is not None:
-            self._known.move_to_end(tree_id)
-            return level
-        level = tree_level(tree_id, self._read(tree_id, "tree"))
-        self._known[tree_id] = level
-        self._held += len(level) + 1
-        while self._held > _MAX_HELD and len(self._known) > 1:
-            self._held -= len(self._known.popitem(last=False)[1]) + 1
-        return level
 
 
 def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iterator[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from gitops.config import compiler
+from gitops.config.difference import Differences
+from gitops.config.source import SourceTree
 from gitops.forge.events import RequestAction, RequestEvent
 from gitops.ledger.documents import read_sound
+from gitops.model.address import Address
 from tests.support.bot_stage import QUERY, Stage
 from tests.support.loop import LEDGER, Loop, email
 
@@ -67,3 +72,23 @@ def test_an_entry_vouches_for_what_its_apply_found_sound(stage: Stage, compiled:
     stage.handle(RequestEvent(3, RequestAction.OPENED, head))
     assert stage.loop.status(head, "plan") == "success: 0 change(s)"
     assert _schemas(compiled) == set()
+
+
+def test_requests_are_compared_once_however_many_there_are(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[frozenset[str]] = []
+    original = Differences.addresses
+
+    def noting(self: Differences, old: SourceTree, new: SourceTree, paths: Collection[str]) -> frozenset[Address]:
+        compared.append(frozenset(paths))
+        return original(self, old, new, paths)
+
+    monkeypatch.setattr(Differences, "addresses", noting)
+    stage.propose("alice", "words", {"cluster/README.md": b"More words.\n"})
+    for number in range(3):
+        text = b"query titles() { match { $x: Note } return { $x.title } limit %d }\n" % (number + 1)
+        stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text})
+    before = stage.loop.tip()
+    stage.pushed(before, stage.land(1), email("carol"))
+    assert "query.notes.titles" in stage.loop.comment(2)
+    # Three are planned again, each beside the two others.
+    assert len(compared) == 3

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gitops.config.cache import MemoryCache
 from gitops.config.load import LoadResult, load_cached, load_desired
-from gitops.config.sound import PlainFolder, SoundRecord, VouchedGraphs
+from gitops.config.sound import LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.model.address import Address
 from tests.support.effort import cases
@@ -145,7 +145,7 @@ class Edits(RuleBasedStateMachine):
 
     def loaded(self) -> LoadResult:
         tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
-        return load_desired(tree, VouchedGraphs(tree, _COMPILER, *self.applied, _PLAIN))
+        return load_desired(tree, VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), _PLAIN))
 
     @rule()
     def apply(self) -> None:
@@ -177,7 +177,11 @@ class Edits(RuleBasedStateMachine):
         assert warm(tree, self.cache) == expected
         assert shown(self.loaded()) == expected
         assert (
-            shown(load_cached(tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, *self.applied, _PLAIN)))
+            shown(
+                load_cached(
+                    tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), _PLAIN)
+                )
+            )
             == expected
         )
 

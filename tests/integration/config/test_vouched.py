@@ -9,7 +9,7 @@ import pytest
 
 from gitops.config import compiler
 from gitops.config.load import load_desired
-from gitops.config.sound import PlainFolder, SoundRecord, VouchedGraphs
+from gitops.config.sound import LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.core.codes import Code
 from gitops.model.address import Address, graph_address, query_address
@@ -35,7 +35,7 @@ class Watched(MemoryTree):
 def applied() -> tuple[SoundRecord, Mapping[Address, str]]:
     """What an entry holds after an apply of FILES."""
     tree = MemoryTree(FILES)
-    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN))
+    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN))
     assert sorted(loaded.sound) == ["g", "h", "i"]
     return SoundRecord(COMPILER, PLAIN, loaded.sound), loaded.digests()
 
@@ -51,7 +51,7 @@ def read_by(
     """The files that a load reads; its result is that of a load of all files, whatever was asked of it."""
     tree = Watched(files, refused=refused or {}, limits=limits)
     tree.seen = []
-    found = load_desired(tree, VouchedGraphs(tree, compiled_by, *applied, PLAIN))
+    found = load_desired(tree, VouchedGraphs(tree, compiled_by, LedgerGraphs(*applied), PLAIN))
     seen = sorted(tree.seen)
     assert shown(found) == shown(load_desired(MemoryTree(files, refused=refused or {}, limits=limits)))
     return seen
@@ -68,7 +68,7 @@ def test_an_unchanged_folder_is_neither_read_nor_compiled(
     tree.seen = []
     monkeypatch.setattr(compiler, "parse_queries", None)
     monkeypatch.setattr(compiler, "compile_schema", None)
-    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, *applied, PLAIN))
+    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(*applied), PLAIN))
     assert sorted(tree.seen) == ALWAYS
     assert loaded.sound == applied[0].graphs
     assert loaded.desired is not None
@@ -128,7 +128,7 @@ def test_near_a_limit_everything_is_read(applied: tuple[SoundRecord, Mapping[Add
 def test_a_graph_with_a_warning_is_never_vouched_for() -> None:
     # A broken schema leaves its queries unchecked.
     tree = MemoryTree({**FILES, "x.gq": gq("x", of="nothing")})
-    assert "g" not in load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN)).sound
+    assert "g" not in load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN)).sound
 
 
 @pytest.mark.parametrize("lie", ["digest of another graph", "other state", "query too many", "no state", "own digest"])
@@ -152,15 +152,15 @@ def test_a_record_that_does_not_fit_is_not_believed(
 def test_a_false_record_with_the_right_digest_is_found_when_the_graph_is_needed() -> None:
     """Only the holder of a ledger key could sign one: the texts of such a graph cannot be had from the folder."""
     tree = MemoryTree(FILES)
-    honest = load_desired(tree, VouchedGraphs(tree, COMPILER, None, {}, PLAIN))
+    honest = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN))
     other = {**FILES, "x.gq": gq("x")}
     false = load_desired(MemoryTree(other), None).digests()
-    ledger = VouchedGraphs(tree, COMPILER, None, {}, PLAIN)
+    ledger = VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN)
     of_g = {address: value for address, value in false.items() if address.graph == "g"}
     form = {"schema": "s.pg", "queries": ["q", "x.gq"]}
     forged = honest.sound["g"]._replace(digest=ledger.digest("g", form, of_g) or "")
     loaded = load_desired(
-        tree, VouchedGraphs(tree, COMPILER, SoundRecord(COMPILER, PLAIN, {"g": forged}), false, PLAIN)
+        tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(SoundRecord(COMPILER, PLAIN, {"g": forged}), false), PLAIN)
     )
     with pytest.raises(SourceMovedError):
         _ = loaded.resources[query_address("g", "x")].content
