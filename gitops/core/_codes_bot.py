@@ -231,8 +231,8 @@ graph_branch_name | E | a branch of a graph cannot have this name | choose anoth
   names consist of letters, digits and _ . - in parts joined by /; names that start with two underscores are reserved
 graph_merge_schema | E | branches with different schemas cannot be merged | make the change again on the target branch
   the schema was migrated after one of the branches was created
-graph_has_branches | E | a graph with branches cannot be migrated | merge or remove the branches, then try again
-  a branch keeps its original schema, and could not be merged afterwards
+graph_has_branches | E | branches of the graph keep its schema from changing | merge or delete the branches, then try again
+  a branch keeps its original schema: changes that main lacks could not be merged afterwards, or would be removed with a purge
 graph_migration_unsupported | E | a schema change is not supported | change the schema in supported steps
   the change would rewrite data or delete it permanently
 graph_data_invalid | E | data does not match the schema | correct the records shown

@@ -12,6 +12,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
+from gitops.graph.ancestry import require_merged_branches
 from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fence
 from gitops.graph.files import find_missing
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
@@ -218,8 +219,11 @@ def _admit_migration(
         detail = f"{uri} holds graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
     with _unreadable(uri):
-        require_no_branches(snapshot)
         accepted = snapshot.schema()
+        if allow_data_loss:
+            require_no_branches(snapshot)
+        elif desired.ir_digest != snapshot.manifest.schema_ir:
+            require_merged_branches(snapshot)
     migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
     if not migration.supported:
         first = migration.unsupported[0]

@@ -196,7 +196,9 @@ def require_no_branches(snapshot: Snapshot) -> None:
     names = [line.name for line in read_branches(snapshot.store).lines()[1:] if not line.name.startswith(INTERNAL)]
     if names:
         place = snapshot.root.location
-        detail = f"a migration requires a graph with only main, and {place} has also {', '.join(names)[:200]}"
+        detail = (
+            f"data is removed permanently only from a graph without branches, and {place} has {', '.join(names)[:200]}"
+        )
         raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
 
 

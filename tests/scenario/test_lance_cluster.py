@@ -11,6 +11,7 @@ import pytest
 from gitops.apply.drift import drift
 from gitops.graph import show
 from gitops.graph.history.branches import create_branch
+from gitops.graph.history.merge import merge_branch
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from tests.support.clock import FixedClock
@@ -128,10 +129,17 @@ def test_parallel_apply_gives_what_serial_apply_gives(tmp_path):
 
 def test_a_plan_tells_of_a_trial_branch_that_blocks_a_migration(cluster):
     """Not only the apply does: merging such a change would leave it undone."""
-    create_branch(cluster.uri("knowledge"), "trial", WriteContext(FixedClock(START), SequentialIds(950_000)))
+    context = WriteContext(FixedClock(START), SequentialIds(950_000))
+    create_branch(cluster.uri("knowledge"), "trial", context)
+    record = io.BytesIO(b'{"type": "Person", "data": {"handle": "alan"}}')
+    load_records(LoadRequest(cluster.uri("knowledge"), record, branch="trial"), context)
     cluster.write("knowledge.pg", WIDER)
     planned = cluster.plan()
     assert [(each.path, each.code) for each in planned.obstacles] == [("schema.knowledge", "graph_has_branches")]
     outcome = cluster.apply()
     assert not outcome.converged
     assert people(cluster) == {"ada": 1815, "grace": 1906}
+    merge_branch(cluster.uri("knowledge"), "trial", "main", context)
+    assert cluster.plan().obstacles == ()
+    assert cluster.apply().converged
+    assert people(cluster) == {"ada": 1815, "alan": None, "grace": 1906}

@@ -12,8 +12,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
+from gitops.graph.ancestry import merge_base_refs
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import head_number, line_numbers, publish
 from gitops.graph.results import BranchInfo

@@ -1,24 +1,15 @@
-"""Ancestry: the log of a branch, the merge bases of two versions, and the bases that must be kept.
-
-A version records up to which number it includes each line, so one comparison decides whether it includes another version, even
-when the versions between them are no longer kept.
-"""
+"""The log of a branch, and what one version holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations, islice
+from itertools import islice
 
-from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
 from gitops.graph.layout import MAIN
-from gitops.graph.lines import BranchIndex
-from gitops.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
+from gitops.graph.manifest import Manifest, find_manifest
 from gitops.graph.results import VersionDescription
 from gitops.graph.snapshot import ReadTarget, kept_versions, open_snapshot
-from gitops.storage.port import ObjectStore
 
-__all__ = ["common_versions", "describe_version", "includes_version", "merge_base_refs", "merge_bases", "read_log"]
+__all__ = ["describe_version", "read_log"]
 
 MAX_LOG = 10_000
 
@@ -37,54 +28,3 @@ def describe_version(uri: str, target: ReadTarget) -> VersionDescription:
     """The tables, rows and versions of one version of a graph. Raises as `open_snapshot`."""
     snapshot = open_snapshot(uri, target)
     return VersionDescription(snapshot.identity.graph_id, snapshot.branch, snapshot.manifest)
-
-
-def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
-    """Whether a version is part of another one, or is it."""
-    return manifest.reach.get(ref.line, 0) >= ref.n
-
-
-def common_versions(one: Manifest, other: Manifest) -> dict[str, int]:
-    """The newest number of each line that is part of both versions."""
-    left, right = one.reach, other.reach
-    return {line: min(left[line], right[line]) for line in sorted(left.keys() & right.keys())}
-
-
-def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Manifest, ...]:
-    """The newest versions that are part of both: one, unless merges crossed each other.
-
-    Raises GitopsError `graph_version_gone` when a base is no longer kept.
-    """
-    points = common_versions(one, other)
-    found = {line: find_manifest(store, n, line) for line, n in points.items()}
-    best = []
-    for line, n in points.items():
-        ref = CommitRef(line, n, None)
-        others = (manifest for at, manifest in found.items() if at != line)
-        if any(manifest is not None and includes_version(manifest, ref) for manifest in others):
-            continue
-        manifest = found[line] or _copy(store, ref, (one, other))
-        if manifest is None:
-            detail = f"the version that {one.branch} and {other.branch} have in common is no longer kept"
-            raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=store.location)
-        best.append(manifest)
-    if not best:
-        raise GitopsError(Code.GRAPH_VERSION_GONE, f"{one.branch} and {other.branch} have no version in common")
-    return tuple(best)
-
-
-def _copy(store: ObjectStore, ref: CommitRef, heads: Iterable[Manifest]) -> Manifest | None:
-    """The first version of a line that was forked from this one: it has the same tables."""
-    for line in sorted({line for head in heads for line in head.reach}):
-        first = find_manifest(store, ref.n + 1, line)
-        parent = None if first is None or first.operation != "branch" else first.parent
-        if parent is not None and (parent.line, parent.n) == (ref.line, ref.n):
-            return first
-    return None
-
-
-def merge_base_refs(store: ObjectStore, index: BranchIndex) -> set[tuple[str, int]]:
-    """Line and number of every version that a merge of two branches may need as its base."""
-    numbers = ((line.id, head_number(store, line.id)) for line in index.lines())
-    heads = [read_manifest(store, n, line) for line, n in numbers if n is not None]
-    return {point for one, other in combinations(heads, 2) for point in common_versions(one, other).items()}

@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
+from gitops.graph.ancestry import includes_version, merge_bases
 from gitops.graph.history.diff import Row, RowDelta, TableVersion, row_deltas
 from gitops.graph.history.image import GraphImage, row_violations
 from gitops.graph.history.leases import hold_lease
-from gitops.graph.history.lineage import includes_version, merge_bases
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.results import MergeResult, MergeStatus, RowProblem

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gitops.graph import layout
+from gitops.graph.ancestry import merge_base_refs
 from gitops.graph.history.leases import Lease
-from gitops.graph.history.lineage import merge_base_refs
 from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.graph.root import GraphFolder

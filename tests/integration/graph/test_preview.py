@@ -1,7 +1,8 @@
-"""Migrations of real data: tried out on a hidden branch, with data loss only where it is allowed, and never beside branches."""
+"""Migrations of real data: tried out on a hidden branch, with data loss only where it is allowed, and no branch is cut off."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gitops.graph import layout
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch, delete_branch, list_branches
 from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.preview import preview_migration
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
@@ -112,17 +114,47 @@ def test_a_preview_of_what_is_not_supported_touches_nothing(local: History) -> N
     assert files(local) == before
 
 
-def test_a_preview_may_run_beside_branches_and_a_migration_may_not(local: History) -> None:
-    create_branch(local.uri, "dev", local.work())
-    create_branch(local.uri, "exp", local.work())
+def test_a_preview_may_run_beside_branches_and_a_migration_may_not_cut_off_their_changes(local: History) -> None:
+    for name in ("dev", "exp", "idle"):
+        create_branch(local.uri, name, local.work())
+    local.people("dev", d=1)
+    local.people("exp", e=1)
     assert preview_migration(local.uri, NEXT, local.work()).supported
     with pytest.raises(ConflictError) as failure:
         migrate(local, NEXT)
     assert failure.value.code == "graph_has_branches"
-    assert "dev, exp" in failure.value.detail
-    for name in ("dev", "exp"):
-        delete_branch(local.uri, name, local.work())
+    assert failure.value.detail.endswith(": dev, exp")
+    migrate(local, b"// Reads the same.\n" + SCHEMA)
+    merge_branch(local.uri, "dev", "main", local.work())
+    delete_branch(local.uri, "exp", local.work())
     migrate(local, NEXT)
+
+
+def test_a_branch_without_changes_of_its_own_outlives_a_migration(local: History) -> None:
+    create_branch(local.uri, "dev", local.work())
+    local.people("dev", d=1)
+    merge_branch(local.uri, "dev", "main", local.work())
+    create_branch(local.uri, "idle", local.work())
+    before = {name: local.image(name) for name in ("dev", "idle")}
+    migrate(local, NEXT)
+    local.put("main", {"node:Human": [{"id": "z", "name": "z"}]})
+    local.people("dev", y=2)
+    collect_garbage(local.uri, local.work(), Retention(1, timedelta(0), timedelta(0)))
+    assert local.image("idle") == before["idle"]
+    assert [row["id"] for row in local.rows("node:Person", "dev")] == ["a", "b", "c", "d", "y"]
+    assert [row["id"] for row in local.rows("node:Human")] == ["a", "b", "c", "d", "z"]
+    with pytest.raises(GitopsError) as failure:
+        merge_branch(local.uri, "dev", "main", local.work())
+    assert failure.value.code == "graph_merge_schema"
+    migrate(local, NEXT + b"node More {}\n")
+    assert verify_graph(local.uri, deep=True).ok
+
+
+def test_data_is_not_removed_permanently_beside_a_branch(local: History) -> None:
+    create_branch(local.uri, "idle", local.work())
+    with pytest.raises(ConflictError) as failure:
+        LanceEngine(local.clock, local.ids).prepare_migration(local.uri, NEXT, actor=None, allow_data_loss=True)
+    assert failure.value.code == "graph_has_branches"
 
 
 def test_a_hard_drop_takes_the_values_from_the_disk_and_keeps_the_rest(history: History) -> None:
