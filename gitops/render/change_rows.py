@@ -64,19 +64,21 @@ _BECAUSE: Mapping[Reason, str] = {
     Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
 }
 # What these badges say needs no words.
-_PLAIN = frozenset({Badge.DELETES, Badge.CHANGES, Badge.ADDS})
+_PLAIN = frozenset({Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
 
 
-def broken_results(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
-    """What the results of stored queries lose, by query; a column that gets another type is lost and gained."""
-    found: dict[Address, tuple[str, ...]] = {}
+def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
+    """What callers of stored queries cannot rely on any more, as lines by query."""
+    found: dict[Address, list[str]] = {}
+    for each in () if plan is None else plan.breaks:
+        found.setdefault(each.query, []).append(each.words)
     for impact in () if plan is None else plan.schema_impact:
         for result in impact.results:
-            lost = tuple(column for column in result.before if column not in result.after)
+            lost = [f"column {column} leaves the result" for column in result.before if column not in result.after]
             if lost:
-                found[result.query] = lost
-    return found
+                found.setdefault(result.query, lost)
+    return {query: tuple(lines) for query, lines in found.items()}
 
 
 def change_rows(
@@ -85,30 +87,24 @@ def change_rows(
     """One row for each change, worst badge first, then in address order.
 
     `risk` is the rank of the badge, 0 for IRREVERSIBLE. `effect` is what an apply does with the change by `words`, `note` the
-    same where that is not what everybody expects. `words`, `steps` with `more_steps`, and `loses` say what the change does;
+    same where that is not what everybody expects. `words`, `steps` with `more_steps`, and `details` say what the change does, and
     `gated` that it needs an approval. `plan` knows what breaks and what widens.
     """
-    broken = broken_results(plan)
-    breaking = (
-        {
-            *broken,
-            *(each.query for each in plan.breaks),
-            *(i.schema for i in plan.schema_impact if any(r.query in broken for r in i.results)),
-        }
-        if plan
-        else set()
-    )
+    broken = broken_queries(plan)
+    in_graph: dict[Address, list[Address]] = {}
+    for impact in plan.schema_impact if plan else ():
+        in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
+    breaking = {*broken, *(schema for schema, queries in in_graph.items() if queries)}
     widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
     rows = []
     for change in changes:
         badge = _badge(change, breaking, widening)
         migration = _steps(change)
-        deleted = change.action is Action.DELETE
-        lost = broken.get(change.address, ())
-        seen = () if change.seen is None or deleted else (change.seen.words,)
-        breaks = (
-            [f"breaks callers: {each.words}" for each in plan.breaks if each.query == change.address] if plan else []
-        )
+        breaks = list(broken.get(change.address, ())[:_NAMES])
+        if queries := in_graph.get(change.address):
+            more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
+            breaks.append(f"breaks callers of {', '.join(queries[:_NAMES])}{more}")
+        seen = () if change.seen is None or change.action is Action.DELETE else (change.seen.words,)
         rows.append(
             {
                 "badge": badge.value,
@@ -117,12 +113,11 @@ def change_rows(
                 "resource": change.address,
                 "effect": effect_of(change, words),
                 "note": effect_of(change, words) if words is DONE or change.reason is not None else "",
-                "words": _words(change, badge),
+                "words": breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 "steps": migration[:_STEPS],
                 "more_steps": max(0, len(migration) - _STEPS),
-                "loses": lost[:_NAMES],
                 "details": (*breaks, *change.details, *seen),
-                "gated": change.tier is not None or change.reason is Reason.APPROVAL_REQUIRED,
+                "gated": change.tier is not None,
                 "derived": change.disposition is Disposition.DERIVED,
             }
         )
@@ -205,12 +200,12 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
 
 
-def _steps(change: Change) -> tuple[Mapping[str, Any], ...]:
-    """The steps of a migration; of one that is not supported those that are why."""
-    if change.migration is None or change.migration.supported:
-        return () if change.migration is None else change.migration.steps
-    refused = tuple(step for step in change.migration.steps if step.get("kind") == UnsupportedChange.kind)
-    return refused or change.migration.steps
+def _steps(change: Change) -> list[Mapping[str, Any]]:
+    """The steps of a migration, those that drop something first; of one that is not supported those that are why."""
+    if change.migration is None:
+        return []
+    refused = [step for step in change.migration.steps if step.get("kind") == UnsupportedChange.kind]
+    return refused or sorted(change.migration.steps, key=lambda step: reversibility_of(step) is not Reversibility.LOSSY)
 
 
 def _words(change: Change, badge: Badge) -> str:

@@ -14,7 +14,7 @@ from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.model.address import Address
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.model.plan import Plan
-from gitops.render.change_rows import PLANNED, action_of, broken_results, effect_of
+from gitops.render.change_rows import PLANNED, action_of, broken_queries, effect_of
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
 
@@ -81,8 +81,8 @@ def plan_verdict(comment: PlanComment, gates: Sequence[ApprovalState]) -> str:
         parts.append("the approval of the forge is missing")
     if refused := _refused(outcome):
         parts.append(f"{count(len(refused), 'obstacle')} to an apply")
-    if broken := len(broken_results(plan)):
-        parts.append(f"{count(broken, 'result')} {'breaks' if broken == 1 else 'break'}")
+    if broken := len(broken_queries(plan)):
+        parts.append("1 query breaks callers" if broken == 1 else f"{broken} queries break callers")
     return ", ".join((count(len(plan.edits), "change"), *(parts or ["good to merge"])))
 
 

@@ -8,18 +8,24 @@ from pathlib import Path
 from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, VERBS, digest, problems
 
 from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
-from gitops.model.address import Address
-from gitops.model.change import Action, Disposition
+from gitops.core.diagnostics import SourceRef
+from gitops.graph.port import MigrationPreview
+from gitops.model.address import Address, graph_address, query_address, schema_address
+from gitops.model.change import Action, Change, Disposition, Reason, Seen, Tier
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import (
     ApprovalRequirement,
+    BreakKind,
+    ContractBreak,
     ExecEdge,
     ExecNode,
     ExecutionGraph,
     NodeOutcome,
     NodeResult,
     Plan,
+    ResultChange,
+    SchemaImpact,
     TextChange,
 )
 from gitops.render.comment import (
@@ -193,11 +199,106 @@ def _plans() -> dict[str, str]:
     }
 
 
+def _small(*changes: Change, **facts: object) -> PlanComment:
+    """The comment on a plan of a few changes."""
+    digests = PLAN.config_digest, PLAN.digest
+    graph = ExecutionGraph(tuple(ExecNode(c.address, c.address.kind, c.action, n) for n, c in enumerate(changes)))
+    plan = replace(Plan(*digests, changes, (), (), graph), **facts)
+    return PlanComment(subject=SUBJECT, outcome=PlanOutcome(config_dir=".", observations=SEEN, plan=plan))
+
+
+def _examples() -> dict[str, str]:
+    """What people see most, and the largest."""
+    find, experts = query_address("knowledge", "find_person"), query_address("knowledge", "find_experts")
+    legacy, schema = graph_address("legacy"), schema_address("knowledge")
+    query = Change(experts, Action.CREATE, None, digest("5"))
+    derived = Change(
+        graph_address("knowledge"), Action.UPDATE, digest("2"), digest("3"), disposition=Disposition.DERIVED
+    )
+    drop = {
+        "kind": "drop_property",
+        "type_kind": "node",
+        "type_name": "Person",
+        "property_name": "nick",
+        "mode": "soft",
+    }
+    migrated = Change(schema, Action.UPDATE, digest("6"), digest("7"), migration=MigrationPreview(True, (drop,)))
+    gone = Change(
+        legacy,
+        Action.DELETE,
+        digest("3"),
+        None,
+        disposition=Disposition.BLOCKED,
+        reason=Reason.APPROVAL_REQUIRED,
+        seen=Seen("01JZ0000000000000000000FFF", 1204, 412),
+        tier=Tier.IRREVERSIBLE,
+    )
+    need = ApprovalRequirement(legacy, "deleting a graph destroys its data", digest("d"), may=("bob@example.com",))
+    lost = ContractBreak(find, BreakKind.COLUMN_DROPPED, "p.nick", "String?")
+    impact = SchemaImpact(schema, ((),), (ResultChange(find, ("p.nick: String?",), ()),), ())
+    breaking = _small(
+        migrated,
+        Change(find, Action.UPDATE, digest("1"), digest("4")),
+        derived,
+        breaks=(lost,),
+        schema_impact=(impact,),
+    )
+    gated = _small(gone, approvals_required=(need,))
+    alone = replace(need, approvals=(APPROVAL,), emergency=True)
+    given = replace(gone, disposition=Disposition.APPLIED, reason=None)
+    many = [
+        Change(query_address(f"g{n % 40}", f"q{n:03}"), Action.UPDATE, digest("1"), digest("2")) for n in range(612)
+    ]
+    many += [Change(query_address(f"h{n % 12}", f"q{n:03}"), Action.CREATE, None, digest("2")) for n in range(355)]
+    broken = tuple(replace(lost, query=change.address) for change in many[:31])
+    return {
+        "example_one_query": plan_comment(_small(query, derived)),
+        "example_breaking_schema": plan_comment(replace(breaking, outcome=replace(breaking.outcome, texts=TEXTS[:1]))),
+        "example_gated_delete": plan_comment(replace(gated, approvals=(replace(MISSING, refused=()),))),
+        "example_emergency": plan_comment(_small(given, approvals_required=(alone,))),
+        "example_invalid": plan_comment(PlanComment(subject=SUBJECT, outcome=INVALID)),
+        "example_many": plan_comment(_small(*many, gone, breaks=broken, approvals_required=(need,))),
+        "example_blocked_apply": apply_comment(
+            ApplyComment(
+                subject=SUBJECT, outcome=BLOCKED, approvals=(replace(MISSING, refused=()),), forge_commands=True
+            )
+        ),
+    }
+
+
+INVALID = PlanOutcome(
+    config_dir=".",
+    observations=SEEN,
+    diagnostics=problems(
+        (
+            "query_typecheck_error",
+            "query.knowledge.find_person",
+            "Person has no property nick",
+            SourceRef("a.gq", 4, 9),
+        ),
+    ),
+)
+WAITING = [query_address("legacy", f"q{n:03}") for n in range(247)]
+BLOCKED = replace(
+    applied("apply_ok"),
+    changes=tuple(
+        Change(a, Action.DELETE, digest("1"), None, disposition=Disposition.BLOCKED, reason=Reason.APPROVAL_REQUIRED)
+        for a in (graph_address("legacy"), *WAITING)
+    ),
+    diagnostics=problems(
+        *(("apply_dependency_blocked", a, "approval_required: waits for an approval", None) for a in WAITING)
+    ),
+    results=tuple(NodeResult(a, NodeOutcome.BLOCKED, blocked_by="graph.legacy") for a in WAITING),
+)
+"""An apply that waits for one approval, with everything that depends on it."""
+
+
 def comments() -> dict[str, str]:
     """File name to expected content."""
     failed = applied("apply_not_ok")
     told = {
         **_plans(),
+        **_examples(),
         "apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(GIVEN,))),
         "apply_waits": apply_comment(
             ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(replace(MISSING, may=("bob",)),))
