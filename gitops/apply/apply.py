@@ -222,7 +222,8 @@ def _announce(run: _Run) -> bool:
         plan_digest=run.plan.digest,
         config_digest=run.plan.config_digest,
         changes=changes,
-        origins=_origins(run, changes),
+        # Also those of what this run leaves: the next run asks for the authors of commits after this entry.
+        origins=_origins(run, run.plan.changes),
         approvals=_uses(run, (approval for r in granted for approval in r.spent)),
     )
     try:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
+from gitops.approvals.origins import names_of_authors
 from gitops.approvals.verify import change_digest
 from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
@@ -24,19 +25,21 @@ from gitops.model.address import Address
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import (
-    UNKNOWN_AUTHOR,
     ApprovalUse,
     Debt,
     DebtSettlement,
     EntryChange,
     EntryKind,
     LedgerEntry,
+    SourceRevision,
     changeset_key,
 )
-from gitops.model.origin import How, Origin
+from gitops.model.origin import Origin
 from gitops.model.plan import Plan
 from gitops.model.scope import ClusterScope
 from gitops.plan.landing import debts_stop
+
+_APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT})
 
 
 def make_entry(
@@ -69,8 +72,7 @@ def make_entry(
     if governance is None:
         return None
     known = origins if kind is EntryKind.APPLY else tuple(dict.fromkeys((*governance.carried, *origins)))
-    named = {name for origin in known for name in origin.people}
-    unknown = {UNKNOWN_AUTHOR for origin in known if origin.how is How.UNKNOWN}
+    source, config_digest = _source(kind, governance, view.entry, config_digest)
     in_force = view.trust.digest if view.trust is not None else governance.trust.digest
     return LedgerEntry(
         number=0,
@@ -80,8 +82,8 @@ def make_entry(
         actor=workspace.actor,
         target=governance.target,
         previous=None,
-        source=governance.source,
-        changeset=changeset_key(governance.target.cluster, "merge", governance.source.commit),
+        source=source,
+        changeset=changeset_key(governance.target.cluster, "merge", source.commit),
         plan_digest=plan_digest,
         config_digest=config_digest,
         state_revision=state_revision,
@@ -89,7 +91,7 @@ def make_entry(
         trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
         changes=tuple(map(_listed, changes)),
         approvals=approvals,
-        authors=tuple(sorted(named | unknown)),
+        authors=names_of_authors(known),
         recovered=recovered,
         debts=debts,
         settled=settled,
@@ -98,6 +100,15 @@ def make_entry(
         vanished=vanished,
         scope=scope or governance.recorded(view),
     )
+
+
+def _source(
+    kind: EntryKind, governance: Governance, last: LedgerEntry | None, config_digest: str | None
+) -> tuple[SourceRevision, str | None]:
+    """The source of an entry. One that applies nothing names what was applied last: later commits still need their authors."""
+    if kind in _APPLIES_NOTHING and last is not None and last.source is not None:
+        return last.source, last.config_digest
+    return governance.source, config_digest
 
 
 def _listed(change: Change) -> EntryChange:

@@ -207,6 +207,12 @@ def authors(origins: Sequence[Origin]) -> Authors:
     return Authors(people, tuple(unknown), tuple(dict.fromkeys(origins)))
 
 
+def names_of_authors(origins: Sequence[Origin]) -> tuple[str, ...]:
+    """What an entry names as its authors: the people of its origins, and that one is unknown."""
+    named = {name for origin in origins for name in origin.people}
+    return tuple(sorted(named | {UNKNOWN_AUTHOR for origin in origins if origin.how is How.UNKNOWN}))
+
+
 def made_by_no_commit(change: Change, vanished: Container[Address] | None = None) -> bool:
     """Rule 7. The planner gives a creation a digest before it only where the ledger records that the graph vanished.
 

@@ -16,7 +16,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from gitops.approvals.counting import CountedCommits
-from gitops.approvals.origins import KnownOrigins, Origins, Pushed, Unapplied, made_by_no_commit, waiting_origins
+from gitops.approvals.origins import (
+    KnownOrigins,
+    Origins,
+    Pushed,
+    Unapplied,
+    made_by_no_commit,
+    names_of_authors,
+    waiting_origins,
+)
 from gitops.audit.trail import change_of, entry_time
 from gitops.audit.walk import Walk
 from gitops.core.codes import Code
@@ -24,7 +32,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
-from gitops.model.ledger import UNKNOWN_AUTHOR, LedgerEntry, SourceRevision
+from gitops.model.ledger import LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -36,9 +44,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     entry, previous = found.entry, walk.previous
     if previous is None or previous.entry.source is None:
         return
-    named = {name for origin in entry.origins for name in origin.people}
-    unknown = {UNKNOWN_AUTHOR for origin in entry.origins if origin.how is How.UNKNOWN}
-    if set(entry.authors) != named | unknown:
+    if set(entry.authors) != set(names_of_authors(entry.origins)):
         raise _mismatch("its authors are not the people of its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
     origins = _recomputed(walk, found, previous.entry.source.commit, source, carried)

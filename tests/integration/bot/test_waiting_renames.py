@@ -43,3 +43,17 @@ def test_what_waits_beside_a_rename_keeps_its_authors(tmp_path: Path) -> None:
     assert errors(sign_approval(life.workspace(), Address("graph.legacy"), means(life, "ada"))) == ["approval_self"]
     life.approve("ben", "graph.legacy")
     assert deleted(life.run()[1])
+
+
+def test_what_waits_beside_a_delete_that_died_keeps_its_authors(tmp_path: Path) -> None:
+    """The entry of the intents is the first one after the commit of the rename, and announces the delete alone."""
+    life = Life(tmp_path)
+    life.begin()
+    life.change("dora", WITHOUT_LEGACY)
+    life.change("ada", {"gitops.yaml": RENAMED})
+    life.approve("ben", "graph.legacy")
+    life.run(dying_at="cluster_apply.after_graph_delete")
+    assert newest(life).kind == "intent"
+    assert errors(sign_approval(life.workspace(), Address("cluster.brain"), means(life, "ada"))) == ["approval_self"]
+    life.approve("ben", "cluster.brain")
+    assert life.run()[0].outcome is not None
