@@ -223,13 +223,16 @@ class _GraphLoading:
             return ()
         candidates = self._registered(declared) if isinstance(declared, QueryRegistry) else self._discovered(declared)
         loaded = []
-        for candidate in candidates:
+        # Checked file by file from top to bottom, so that problems come in the order of the text.
+        listed = list(candidates)
+        order = {path: place for place, path in enumerate(self._declared)}
+        for candidate in sorted(listed, key=lambda each: (order[each.file.path], each.position)):
             if not self._reader.admit(self._at, candidate.place, queries=1):
                 break
             checked = self._check(candidate)
             if is_name(candidate.name):
                 loaded.append((candidate, checked))
-        return loaded
+        return sorted(loaded, key=lambda each: each[0].name)
 
     def record_sound(self, sound: SoundPairs) -> None:
         """Record the schema, and each file whose queries all check against it, if they were compiled now."""
@@ -247,7 +250,7 @@ class _GraphLoading:
                 sound.add(file.digest, each.file.digest, each.names)
 
     def _registered(self, registry: QueryRegistry) -> Iterator[_Candidate]:
-        """The map form, one by one, so that all problems of a query come together."""
+        """The map form, one by one."""
         for entry in registry.entries:
             name, path = entry.name.value, entry.file.value
             at = f"{self._at}.{shown(name)}"
@@ -270,7 +273,7 @@ class _GraphLoading:
             yield _Candidate(name, path, file, entry.name, declared, positions[0])
 
     def _discovered(self, sources: QuerySources) -> Iterator[_Candidate]:
-        """The other forms: every declaration of every file, the first of each name, in name order."""
+        """The other forms: every declaration of every file, the first of each name."""
         first: dict[str, _Candidate] = {}
         folded: dict[str, str] = {}
         for item in sources.items:
@@ -296,7 +299,7 @@ class _GraphLoading:
                             Code.NAME_DIFFERS_IN_CASE, f"{self._at}.{shown(name)}", message, source=source_of(place)
                         )
                     first[name] = _Candidate(name, path, file, place, declared, position)
-        yield from (first[name] for name in sorted(first))
+        yield from first.values()
 
     def _check(self, candidate: _Candidate) -> CheckedQuery | None:
         """The checked query, or None: with a problem reported, or known to be sound."""

@@ -142,6 +142,8 @@ class Lexer:
     __slots__ = (
         "_ahead",
         "_data",
+        "_refused",
+        "_resumed",
         "_source",
         "_tokens",
         "end",
@@ -173,6 +175,8 @@ class Lexer:
         self._source = data.decode("latin-1")
         self._tokens = _scan(self._source, 0)
         self._ahead: list[_Scanned] = []
+        self._refused: int | None = None
+        self._resumed = 0
         self.end = 0
         self.step()
 
@@ -182,7 +186,7 @@ class Lexer:
         return make(Token, (self.kind, self.text, self.start, self.end))
 
     def peek(self, distance: int = 1) -> Token:
-        """The token `distance` (1 or 2) after the current one; the cursor stays."""
+        """The token `distance` (from 1) after the current one; the cursor stays."""
         ahead = self._ahead
         while len(ahead) < distance:
             token = next(self._tokens, None)
@@ -242,6 +246,18 @@ class Lexer:
         self._ahead.clear()
         return self.advance()
 
+    def resume(self) -> bool:
+        """Let the next token be the one behind text that was refused; the current one stays.
+
+        Returns whether the text can be read on: after a string or comment without an end it cannot.
+        """
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            self._tokens = _scan(self._source, refused)
+            self._ahead.clear()
+            self._resumed = refused
+        return refused != len(self._source)
+
     def unexpected(self, expected: str) -> NoReturn:
         """Raise a problem at the current token: the grammar expects something else."""
         current = self.current
@@ -255,10 +271,14 @@ class Lexer:
     def _refuse(self, offset: int) -> NoReturn:
         """Raise the problem that keeps the text after `offset` from being a token."""
         data, source = self._data, self._source
+        self._refused = len(source)
+        offset = max(offset, self._resumed)
         trivia = re.compile(_TRIVIA).match(source, offset)
         start = offset if trivia is None else trivia.end()
         found = _TOKEN.match(source, start)
         group = "NOTHING" if found is None else found.lastgroup
+        if found is not None and group != "NOTHING":
+            self._refused = found.end()
         if found is not None and group == "STRING":
             text = _utf8(found[0])
             bad = re.match(_BAD_ESCAPE, text)
@@ -281,7 +301,8 @@ class Lexer:
         if opened is not None:
             self.fail("unterminated string", Span(start, start + 1), 'close it with `"`')
         character = data[start : start + 4].decode("utf-8", "ignore")[0]
-        self.fail(f"unexpected character {character!a}", Span(start, start + len(character.encode("utf-8"))))
+        self._refused = start + len(character.encode("utf-8"))
+        self.fail(f"unexpected character {character!a}", Span(start, self._refused))
 
 
 _Scanned = tuple[TokenKind, str, int, int]

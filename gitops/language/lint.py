@@ -1,8 +1,8 @@
 """The report on one query file against one schema: its problems, and the properties that its updates never set.
 
-A file that does not parse has one finding (Q000). Otherwise each query has a result; L201 is about the file as a whole. Only
-errors fail a file: a failed result, or a finding that is an error. Every error and warning is also a problem with a place:
-the text that breaks a rule, the name of the query, or the first update that could have set a property.
+A file that does not parse has a finding for each query that does not (Q000). Otherwise each query has a result; L201 is about
+the file as a whole. Only errors fail a file: a failed result, or a finding that is an error. Every error and warning is also a
+problem with a place: the text that breaks a rule, the name of the query, or the first update that could have set a property.
 """
 
 from __future__ import annotations
@@ -181,8 +181,10 @@ def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
 
 
 def _unparsed(error: LanguageError) -> LintReport:
-    problem = error.problems[0]
-    return LintReport((), (LintFinding(LintLevel.ERROR, UNPARSED, problem.rendered(), problem.span, problem=problem),))
+    findings = [
+        LintFinding(LintLevel.ERROR, UNPARSED, each.rendered(), each.span, problem=each) for each in error.problems
+    ]
+    return LintReport((), tuple(findings))
 
 
 def _check(query: tree.Query, catalog: Catalog) -> QueryLintResult:

@@ -17,7 +17,7 @@ from gitops.language.query.parser import parse_queries
 from gitops.language.schema.ast import SchemaDocument
 from gitops.language.schema.parser import parse_schema
 from gitops.language.schema.problems import ProblemCollector
-from gitops.language.text import Span
+from gitops.language.text import LanguageError, Span
 
 __all__ = ["format_queries", "format_schema", "without_spans"]
 
@@ -29,7 +29,11 @@ def format_schema(source: bytes) -> bytes:
     """
 
     def parse(data: bytes) -> SchemaDocument:
-        return parse_schema(data, ProblemCollector())
+        found = ProblemCollector()
+        tree = parse_schema(data, found)
+        if found.incomplete:
+            raise LanguageError(*found.problems())
+        return tree
 
     tree, tokens = parse(source), read_source_tokens(source, enums=True)
     result = write(schema_layout(LayoutWriter(tokens, tight=frozenset({TokenKind.EQ})))).encode("utf-8")
@@ -41,7 +45,7 @@ def format_schema(source: bytes) -> bytes:
 def format_queries(source: bytes) -> bytes:
     """The canonical layout of query text that matches the grammar; names and types are not checked.
 
-    Raises `LanguageError` with the first grammar problem otherwise.
+    Raises `LanguageError` with every grammar problem otherwise.
     """
     tree, tokens = parse_queries(source), read_source_tokens(source, enums=False)
     result = write(query_layout(LayoutWriter(tokens), tree)).encode("utf-8")

@@ -23,12 +23,15 @@ from gitops.language.query.ast import (
 from gitops.language.query.parse_clause import ClauseParser
 from gitops.language.record import make
 from gitops.language.schema.types import PropType, Scalar
-from gitops.language.text import Span
+from gitops.language.text import LanguageError, LanguageProblem, Span
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
 MAX_LIMIT = 2**64 - 1
+
+MAX_PROBLEMS = 100
+"""Most problems that one file reports."""
 
 _BASES = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
 _WRITES = frozenset({"insert", "update", "delete"})
@@ -42,17 +45,50 @@ _VECTOR = Scalar.VECTOR.value
 def parse_queries(source: bytes) -> tuple[Query, ...]:
     """Parse one `.gq` file: any number of queries, in file order; equal names are not refused here.
 
-    Raises `LanguageError` with the first grammar problem. Checks no name and no type.
+    Raises `LanguageError` with the first grammar problem of each query, at most `MAX_PROBLEMS`. Checks no name and no type.
     """
     return _QueryParser(source).file()
 
 
 class _QueryParser(ClauseParser):
     def file(self) -> tuple[Query, ...]:
+        lexer = self._lexer
         queries: list[Query] = []
-        while self._lexer.kind is not TokenKind.EOF:
-            queries.append(self._query())
+        problems: list[LanguageProblem] = []
+        readable = True
+        while lexer.kind is not TokenKind.EOF and readable and len(problems) < MAX_PROBLEMS:
+            try:
+                queries.append(self._query())
+            except LanguageError as error:
+                problems.extend(error.problems)
+                readable = lexer.resume() and self._skip_to_query()
+        if problems:
+            raise LanguageError(*problems)
         return tuple(queries)
+
+    def _skip_to_query(self) -> bool:
+        """Move to the next query or the end; False if the text cannot be read that far."""
+        lexer, readable = self._lexer, True
+        self._depth = 0
+        while readable:
+            try:
+                lexer.step()
+                while lexer.kind is not TokenKind.EOF and not self._at_query():
+                    lexer.step()
+                break
+            except LanguageError:
+                # Of one query, the first problem is enough.
+                readable = lexer.resume()
+        return readable
+
+    def _at_query(self) -> bool:
+        """Whether `query name(` stands here with what may follow it; inside of a query these words may be names, too."""
+        lexer = self._lexer
+        if lexer.kind is not _NAME or lexer.text != "query" or lexer.peek().kind is not _NAME:
+            return False
+        follows = lexer.peek(3).kind
+        declares = follows is TokenKind.VAR and lexer.peek(4).kind is TokenKind.COLON
+        return lexer.peek(2).kind is TokenKind.LPAREN and (declares or follows is TokenKind.RPAREN)
 
     def _query(self) -> Query:
         lexer = self._lexer

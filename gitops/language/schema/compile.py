@@ -1,7 +1,7 @@
 """Schema text to a checked schema, and a stored canonical form back to one.
 
 Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whole (S-38 to S-42, S-49, K3, K5); 4 canonical form;
-5 catalog. All problems of steps 2 and 3 come in one run; a grammar failure stops after step 1.
+5 catalog. All problems of steps 1 to 3 come in one run; after a grammar failure only those that names of lost parts cannot cause.
 """
 
 from __future__ import annotations

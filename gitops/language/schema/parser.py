@@ -1,11 +1,14 @@
 """Schema text to its tree: one recursive descent over the shared lexer.
 
-A grammar failure ends its declaration; parsing continues at the next `interface`, `node` or `edge` followed by a type
-name, which no body can contain, so that one run reports every broken declaration. A type or a cardinality that matches
-the grammar but is not valid (rules S-05, S-06, S-10 to S-13) is a problem that does not stop the parse.
+A grammar failure ends its member: parsing continues at the next member, the end of the body, or the next `interface`, `node` or
+`edge` followed by a type name, which no body can contain. A failure in a head leaves the declaration out of the tree, and its
+body is read for further failures. A type or a cardinality that matches the grammar but is not valid (rules S-05, S-06, S-10 to
+S-13) is a problem of a complete tree.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from gitops.language.lexer import MAX_SOURCE_BYTES, Lexer, Token, TokenKind
 from gitops.language.record import make
@@ -24,7 +27,10 @@ from gitops.language.schema.ast import (
 from gitops.language.schema.ir import SHORTHANDS
 from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
-from gitops.language.text import LanguageError, LanguageProblem, Name, Span
+from gitops.language.text import LanguageError, Name, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_VECTOR_DIMENSION = 2**31 - 1
 MAX_CARDINALITY = 2**32 - 1
@@ -48,8 +54,8 @@ _LPAREN, _RPAREN, _LBRACE, _RBRACE = TokenKind.LPAREN, TokenKind.RPAREN, TokenKi
 def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SOURCE_BYTES) -> SchemaDocument:
     """Parse schema text of at most `limit` bytes.
 
-    Returns the tree; problems of types and cardinalities go to `problems`. Raises `LanguageError` with every
-    grammar problem (rules S-01, S-02, S-23) when the text does not match the grammar.
+    Returns the tree. Problems go to `problems`; after a grammar problem (rules S-01, S-02, S-23) they are incomplete, and the
+    tree lacks what could not be read. Raises `LanguageError` for a text that cannot be read at all.
     """
     return _Parser(data, problems, limit).document()
 
@@ -57,6 +63,8 @@ def parse_schema(data: bytes, problems: ProblemCollector, *, limit: int = MAX_SO
 class _Parser:
     def __init__(self, data: bytes, problems: ProblemCollector, limit: int) -> None:
         self._problems = problems
+        self._failures = 0
+        self._stopped = False
         self._lexer = Lexer(data, grammar_rule="S-01", escape_rule="S-02", limit=limit)
 
     def document(self) -> SchemaDocument:
@@ -64,17 +72,12 @@ class _Parser:
         interfaces: list[InterfaceDeclaration] = []
         nodes: list[NodeDeclaration] = []
         edges: list[EdgeDeclaration] = []
-        failures: list[LanguageProblem] = []
-        while lexer.kind is not TokenKind.EOF and len(failures) < MAX_PROBLEMS:
+        while lexer.kind is not TokenKind.EOF and not self._stopped:
+            begun, has_body = lexer.start, False
             try:
+                has_body = self._at_declaration()
                 if lexer.accept(_NAME, "interface"):
-                    name = self._type_name("an interface name")
-                    lexer.require(_LBRACE)
-                    properties: list[PropertyDeclaration] = []
-                    while not lexer.skip(_RBRACE):
-                        self._refuse_constraint("an interface body")
-                        properties.append(self._property())
-                    interfaces.append(InterfaceDeclaration(name, tuple(properties)))
+                    interfaces.append(self._interface())
                 elif lexer.accept(_NAME, "node"):
                     nodes.append(self._node())
                 elif lexer.accept(_NAME, "edge"):
@@ -82,26 +85,61 @@ class _Parser:
                 else:
                     lexer.unexpected("`interface`, `node` or `edge`")
             except LanguageError as error:
-                failures.extend(error.problems)
-                if not self._skip_to_declaration():
-                    break
-        if failures:
-            raise LanguageError(*failures)
+                self._report(error)
+                # Where a brace surprised, what it opens is not a body.
+                has_body = has_body and lexer.kind is not _LBRACE
+                if self._skip_to(self._at_body if has_body else self._at_declaration, begun) and has_body:
+                    self._body()
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
-    def _skip_to_declaration(self) -> bool:
-        """Move to the next declaration or the end; False if the text cannot be read further."""
+    def _report(self, error: LanguageError) -> None:
+        """Keep grammar problems; the parse stops after the last one that is reported, or where the text cannot be read on."""
+        for each in error.problems:
+            self._problems.add_unparsed(each)
+        self._failures += 1
+        self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
+
+    def _skip_to(self, reached: Callable[[], bool], begun: int) -> bool:
+        """Move to where a condition holds, behind `begun`; False if a declaration or the end comes first."""
+        lexer, depth = self._lexer, 0
+        while not self._stopped:
+            try:
+                while lexer.kind is not TokenKind.EOF:
+                    moved = lexer.start > begun
+                    if moved and self._at_declaration():
+                        return False
+                    if (moved or lexer.kind is _RBRACE) and not depth and reached():
+                        return True
+                    depth += (lexer.kind is _LBRACE) - (lexer.kind is _RBRACE)
+                    lexer.step()
+                break
+            except LanguageError:
+                # Of what is passed over, the first problem is enough.
+                self._stopped = not lexer.resume()
+        return False
+
+    def _at_declaration(self) -> bool:
         lexer = self._lexer
-        try:
-            while lexer.kind is not TokenKind.EOF:
-                starts = lexer.kind is _NAME and lexer.text in _DECLARATIONS
-                if starts and lexer.peek().kind is _TYPE_NAME:
-                    return True
-                lexer.step()
-        except LanguageError:
-            # The refused token is that of the first problem, or comes after it in unread text.
-            return False
-        return True
+        return lexer.kind is _NAME and lexer.text in _DECLARATIONS and lexer.peek().kind is _TYPE_NAME
+
+    def _at_body(self) -> bool:
+        return self._lexer.kind is _LBRACE
+
+    def _at_member(self) -> bool:
+        lexer = self._lexer
+        begins = lexer.kind is _NAME and lexer.peek().kind is _COLON
+        return begins or lexer.kind is _RBRACE or self._constraint_ahead() is not None
+
+    def _interface(self) -> InterfaceDeclaration:
+        name = self._type_name("an interface name")
+        properties: list[PropertyDeclaration] = []
+
+        def member() -> None:
+            self._refuse_constraint("an interface body")
+            properties.append(self._property())
+
+        self._members(member)
+        return InterfaceDeclaration(name, tuple(properties))
 
     def _node(self) -> NodeDeclaration:
         lexer = self._lexer
@@ -118,7 +156,6 @@ class _Parser:
                     lexer.current.span,
                     "write the annotations of a node before `implements`",
                 )
-        lexer.require(_LBRACE)
         properties, constraints = self._body()
         return NodeDeclaration(name, annotations, tuple(implements), properties, constraints)
 
@@ -135,19 +172,48 @@ class _Parser:
         annotations = self._header_annotations()
         properties: tuple[PropertyDeclaration, ...] = ()
         constraints: tuple[Constraint, ...] = ()
-        if lexer.skip(_LBRACE):
+        if lexer.kind is _LBRACE:
             properties, constraints = self._body()
         return EdgeDeclaration(name, source, target, cardinality, annotations, properties, constraints)
 
     def _body(self) -> tuple[tuple[PropertyDeclaration, ...], tuple[Constraint, ...]]:
         properties: list[PropertyDeclaration] = []
         constraints: list[Constraint] = []
-        while not self._lexer.skip(_RBRACE):
-            if self._lexer.kind is _AT:
-                constraints.append(self._constraint())
-            else:
-                properties.append(self._property())
+        self._members(lambda: self._member(properties, constraints))
         return tuple(properties), tuple(constraints)
+
+    def _member(self, properties: list[PropertyDeclaration], constraints: list[Constraint]) -> None:
+        if self._lexer.kind is _AT:
+            constraints.append(self._constraint())
+        else:
+            properties.append(self._property())
+
+    def _members(self, read: Callable[[], None]) -> None:
+        """Read a body in its braces, member by member; one that fails is reported and passed over."""
+        lexer = self._lexer
+        if lexer.kind is not _LBRACE:
+            lexer.unexpected(_LBRACE.value)
+        first = True
+        while not self._stopped:
+            begun = lexer.start
+            try:
+                if first:
+                    first = False
+                    lexer.step()
+                elif lexer.skip(_RBRACE):
+                    return
+                elif self._at_declaration():
+                    lexer.unexpected("a property name or `}`")
+                else:
+                    read()
+            except LanguageError as error:
+                self._report(error)
+                if lexer.start == begun and lexer.text in _DECLARATIONS:
+                    return
+                # Behind the closing brace there is no member.
+                ended = lexer.start == begun and lexer.kind is _RBRACE
+                if not self._skip_to(self._at_declaration if ended else self._at_member, begun):
+                    return
 
     def _type_name(self, what: str) -> Name:
         token = self._lexer.expect(_TYPE_NAME, what)

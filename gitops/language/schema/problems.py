@@ -21,11 +21,20 @@ Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
 
 
 class ProblemCollector:
-    """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it."""
+    """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it.
+
+    `incomplete` says that the tree lacks what could not be parsed.
+    """
 
     def __init__(self) -> None:
         """Start without problems."""
+        self.incomplete = False
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
+
+    def add_unparsed(self, problem: LanguageProblem) -> None:
+        """Add a grammar problem: the tree lacks a part, so unknown names are not reported any more; it may declare them."""
+        self.incomplete = True
+        self.add(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
     def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
         """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
@@ -38,6 +47,8 @@ class ProblemCollector:
         ordered = sorted(self._found.values(), key=lambda each: (each[3].start, each[0]))
         for rule, stage, message, span, fix in ordered[:MAX_PROBLEMS]:
             if isinstance(fix, tuple):
+                if self.incomplete:
+                    continue
                 from gitops.language.suggest import did_you_mean
 
                 fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from

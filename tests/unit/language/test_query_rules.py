@@ -129,6 +129,26 @@ def test_nesting_up_to_the_cap_is_checked(rail: Catalog) -> None:
     assert checked.name == "q"
 
 
+def test_each_query_that_does_not_parse_is_reported_in_the_order_of_the_text() -> None:
+    text = """
+        query b() { match { $s: Station } return { $s.query count($s) } order { } }
+        query a() { match { $s: station } return { $s } }
+        query c() { match { $s: Station } return { $s } }
+        query a($x: I32) { match % { $s: ; } return { $s } }
+        query d() { match { $s: Station } return { "} }
+    """
+    with pytest.raises(LanguageError) as refused:
+        parse_queries(text.encode())
+    found = [(SourceText(text.encode()).position(each.span.start), each.message) for each in refused.value.problems]
+    assert [place for place, _ in found] == [(2, 81), (3, 33), (5, 34), (6, 52)]
+    assert [message.partition(",")[0] for _, message in found] == [
+        "expected an order item",
+        "expected a node type name after `:`",
+        "unexpected character '%'",
+        "unterminated string",
+    ]
+
+
 def test_long_names_are_refused() -> None:
     with pytest.raises(LanguageError, match="longer than 255"):
         parse_queries(b"query " + b"q" * 256 + b"() {}")
