@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
 from gitops.core.canonical import digest
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, GitopsError
 from gitops.graph.port import DeleteOrder, PreparedVersion
@@ -52,7 +52,7 @@ class ClusterProvider:
                 self._work.ledger.put_blob(resource.address, resource.content or b"")
             # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
         except GitopsError as error:
-            problems.add(error.code, error.path or node.id, error.detail)
+            problems.add(error.code, error.path or node.id, error.detail, fix=error.fix)
             return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts=facts)
         except _InjectedCrashError as crash:
             problems.add(Code.INJECTED_FAILPOINT, node.id, str(crash))
@@ -168,4 +168,5 @@ def _failing_as(code: Code, node: ExecNode) -> Iterator[None]:
     try:
         yield
     except GitopsError as error:
-        raise GitopsError(code, error.detail, path=node.id) from error
+        # The cause knows what helps; the code of the failure is only where it was noticed.
+        raise GitopsError(code, error.detail, path=node.id, fix=error.fix or remedy(error.code, node.id)) from error

@@ -220,7 +220,7 @@ def _failure(node: ExecNode, error: Exception) -> NodeResult:
     """
     problems = Diagnostics()
     if isinstance(error, GitopsError) and error.code in REGISTRY:
-        problems.add(error.code, error.path or node.id, error.detail, severity=Severity.ERROR)
+        problems.add(error.code, error.path or node.id, error.detail, severity=Severity.ERROR, fix=error.fix)
     else:
         frame, line = list(walk_tb(error.__traceback__))[-1]
         place = f"{PurePath(frame.f_code.co_filename).name}:{line}"

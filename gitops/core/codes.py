@@ -6,14 +6,15 @@ same code with the other severity where the situation means something else to it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge
+from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph
 
-__all__ = ["REGISTRY", "Code", "CodeEntry", "Severity"]
+__all__ = ["REGISTRY", "Code", "CodeEntry", "Severity", "remedy"]
 
 
 class Severity(StrEnum):
@@ -282,23 +283,40 @@ class CodeEntry:
 
 
 def _read(*tables: str) -> Mapping[Code, CodeEntry]:
-    """Parse tables of `code | E or W | summary | fix` lines, each with its cause in an indented line below.
+    """Parse tables of `code | E or W | summary` lines, each with its cause in a line below, and its remedy after `->`.
 
     Raises ValueError for a code that is registered twice, or is not a member of Code: both are bugs.
     """
     registry: dict[Code, CodeEntry] = {}
-    code = None
-    for line in "\n".join(tables).splitlines():
-        if line.startswith(" ") and code is not None:
-            registry[code] = replace(registry[code], cause=line.strip())
-        elif line.strip():
-            name, level, summary, fix = (cell.strip() for cell in line.split("|"))
-            code = Code(name)
-            if code in registry:
-                raise ValueError(f"code {code} is registered twice")
-            severity = Severity.ERROR if level == "E" else Severity.WARNING
-            registry[code] = CodeEntry(code, severity, summary, "", fix)
+    for block in re.split(r"\n(?=\w)", "\n".join(tables).strip()):
+        first, cause, remedy = re.split(r"\n  (?=\S)", block)
+        name, level, summary = first.split(" | ")
+        code = Code(name)
+        if code in registry:
+            raise ValueError(f"code {code} is registered twice")
+        severity = Severity.ERROR if level == "E" else Severity.WARNING
+        fix = " ".join(remedy.removeprefix("->").split())
+        registry[code] = CodeEntry(code, severity, summary, cause, fix)
     return MappingProxyType(registry)
 
 
-REGISTRY: Mapping[Code, CodeEntry] = _read(_codes_cluster.TABLE, _codes_bot.TABLE, _codes_forge.TABLE)
+REGISTRY: Mapping[Code, CodeEntry] = _read(
+    _codes_cluster.TABLE, _codes_bot.TABLE, _codes_graph.TABLE, _codes_forge.TABLE
+)
+
+# Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.
+_ADDRESS = re.compile(
+    r"(?:graph|schema|query|policy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
+)
+
+
+def remedy(code: Code, path: str) -> str:
+    """What to do about a problem at `path`; if that is an address, the commands name it and its graph.
+
+    Raises KeyError for a code that is not registered.
+    """
+    fix = REGISTRY[code].fix
+    at = _ADDRESS.match(path)
+    if at is None:
+        return fix
+    return re.sub(r"\b(?:ADDRESS|trust\.NAME|cluster\.NAME)(?!\w)", path, re.sub(r"\bGRAPH\b", at[1], fix))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gitops.core.codes import REGISTRY, Code, Severity
+from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.errors import GitopsError
 
 __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef"]
@@ -65,18 +65,25 @@ class Diagnostics:
         self._items: list[Diagnostic] = list(items)
 
     def add(
-        self, code: Code, path: str, message: str, *, source: SourceRef | None = None, severity: Severity | None = None
+        self,
+        code: Code,
+        path: str,
+        message: str,
+        *,
+        source: SourceRef | None = None,
+        severity: Severity | None = None,
+        fix: str | None = None,
     ) -> None:
-        """Append one problem; its remedy and default severity come from the registry.
+        """Append one problem; its default severity comes from the registry, and so does its remedy unless `fix` gives another.
 
         Raises KeyError for a code that is not registered: that is a defect of the caller.
         """
-        entry = REGISTRY[code]
-        self._items.append(Diagnostic(code, severity or entry.severity, path, message, source, entry.fix))
+        severity = severity or REGISTRY[code].severity
+        self._items.append(Diagnostic(code, severity, path, message, source, fix or remedy(code, path)))
 
     def add_error(self, error: GitopsError) -> None:
-        """Append the code, place and detail of an exception."""
-        self.add(error.code, error.path, error.detail)
+        """Append the code, place, detail and remedy of an exception."""
+        self.add(error.code, error.path, error.detail, fix=error.fix)
 
     def extend(self, others: Iterable[Diagnostic]) -> None:
         """Append all of `others` in their order."""

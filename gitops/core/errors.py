@@ -14,12 +14,16 @@ from gitops.core.codes import Code
 class GitopsError(Exception):
     """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
 
-    def __init__(self, code: Code, detail: str, *, path: str = "") -> None:
-        """`detail` says what is wrong and what to do; `path` names the place (config path, address or file)."""
+    def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
+        """`detail` is what is wrong; `path` names the place (config path, address or file).
+
+        `fix` is what to do now, where the place knows more than the registry of codes: a command with its facts.
+        """
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.path = path
+        self.fix = fix
 
 
 class UsageError(GitopsError):
@@ -37,10 +41,17 @@ class RemoteError(GitopsError):
     """
 
     def __init__(
-        self, code: Code, detail: str, *, path: str = "", retryable: bool = False, status: int | None = None
+        self,
+        code: Code,
+        detail: str,
+        *,
+        path: str = "",
+        retryable: bool = False,
+        status: int | None = None,
+        fix: str | None = None,
     ) -> None:
         """As `GitopsError`, with whether a retry may help, and the status."""
-        super().__init__(code, detail, path=path)
+        super().__init__(code, detail, path=path, fix=fix)
         self.retryable = retryable
         self.status = status
 

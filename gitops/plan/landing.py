@@ -30,6 +30,15 @@ BLOCKED_MESSAGES = {
 }
 """Why a change is blocked, in words."""
 
+_BLOCKED_REMEDIES = {
+    Reason.APPROVAL_REQUIRED: "ask another person to run: gitops approve {address}",
+    Reason.DEPENDENCY_NOT_APPLIED: "correct the change that it needs, then apply again: gitops apply",
+    Reason.GRAPH_CREATE_FAILED: "correct the error of the graph, then apply again: gitops apply",
+    Reason.SCHEMA_APPLY_FAILED: "correct the error of the schema, then apply again: gitops apply",
+    Reason.GRAPH_DELETE_FAILED: "correct the error of the graph, then apply again: gitops apply",
+    Reason.RECOVERY_PENDING: "settle the interrupted operation: gitops apply; if the problem stays: gitops refresh",
+}
+
 PENDING = {
     Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
     Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
@@ -48,7 +57,8 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
-        return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address)
+        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=address) or None
+        return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address, fix=fix)
     return None
 
 
@@ -115,7 +125,7 @@ def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
                 case _:
                     pass
         except GitopsError as error:
-            found.append(GitopsError(error.code, error.detail, path=node.id))
+            found.append(GitopsError(error.code, error.detail, path=node.id, fix=error.fix))
     return tuple(found)
 
 

@@ -89,7 +89,7 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
     if governance is None and not view.found:
         found.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger; run gitops import once to start one")
     if problem := _not_admitted(current):
-        refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING)
+        refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING, fix=problem.fix)
     intents = current.opened.ledger.intents().intents
     if intents:
         swept = foresee_recovery(current, intents)
@@ -109,7 +109,7 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, found)
     for refusal in graph_refusals(current, plan):
-        refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING)
+        refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
     return (*found, *refused)
 

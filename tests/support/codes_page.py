@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge
+from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph
 from gitops.core.codes import REGISTRY, Code, CodeEntry
 from tests.support.pages import cell, write_page
 
@@ -28,6 +28,7 @@ def codes_page() -> str:
     sections = (
         ("Cluster folder, plan and ledger", _codes_cluster.TABLE),
         ("Repository, approvals and audit", _codes_bot.TABLE),
+        ("Graphs and queries", _codes_graph.TABLE),
         ("Forges", _codes_forge.TABLE),
     )
     parts = [_HEAD, *(_section(title, _names(table), REGISTRY) for title, table in sections)]

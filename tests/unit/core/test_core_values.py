@@ -129,7 +129,7 @@ def test_every_code_is_snake_case_with_summary_and_remedy() -> None:
 
 def test_a_code_cannot_be_registered_twice() -> None:
     with pytest.raises(ValueError, match="twice"):
-        _read("usage_error | E | b | c", "usage_error | W | b | c")
+        _read("usage_error | E | b\n  c\n  -> d", "usage_error | W | b\n  c\n  -> d")
 
 
 def test_diagnostics_keep_their_order_and_know_errors() -> None:
