@@ -161,7 +161,7 @@ apply_unsupported_change | W | apply does not support this change
   -> delete the graph together with its schema, or upgrade: pip install --upgrade cluster-gitops
 apply_dependency_blocked | W | a change is blocked
   an approval, a recovery, or a resource that the change needs is missing
-  -> first make the change that this one waits for; its reason is in the output of gitops plan
+  -> make the change that this one waits for first, then apply again: gitops apply
 graph_create_failed | E | a graph could not be created
   the root is in use, the schema changed, or the engine failed
   -> check the folder of the graph: gitops graph verify GRAPH; correct the cause, then apply again: gitops apply
