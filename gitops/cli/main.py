@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from typing import Any
 
+_SAID = 300
+
 
 def entry() -> None:
     """Console entry point. Output that cannot be written is a failure too."""
@@ -67,10 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         as_json = getattr(options, "json", False)
         if isinstance(error, OSError):
-            # Adapters report their own failures; what arrives here is a temporary file or an output that takes no more.
-            as_json = as_json and error.filename is not None
-            place = error.filename or "an output or a temporary file"
-            error = GitopsError(Code.STORAGE_FAILED, system_reason(error, place))
+            # Adapters report their own failures; what arrives here is a temporary file or an output that takes no more, or
+            # what a driver raised, which has no number. The end of its text may quote an answer of a service.
+            as_json = as_json and (error.filename is not None or error.errno is None)
+            place = error.filename or ("an output or a temporary file" if error.errno else "the storage")
+            said = system_reason(error, place).partition("<")[0].partition("\n")[0]
+            error = GitopsError(Code.STORAGE_FAILED, said[:_SAID])
         if not isinstance(error, GitopsError):
             raise
         from gitops.cli.shared import show_error

@@ -8,7 +8,12 @@ the control plane.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# The driver writes answers of the service to standard error, with whatever they quote. It reads this when it is loaded; its
+# failures are reported as problems of this program.
+os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
     from gitops.graph.bulk.parquet import load_parquet

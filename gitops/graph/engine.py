@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, IdSource, timestamp
@@ -17,8 +18,9 @@ from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fen
 from gitops.graph.files import find_missing
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
-from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot
+from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
@@ -52,8 +54,12 @@ class LanceEngine:
         """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
-            snapshot.schema_ir()
-            source, rows = snapshot.schema_source(), held_rows(snapshot)
+            reads: tuple[Callable[[], Any], ...] = (
+                snapshot.schema_source,
+                partial(held_rows, snapshot),
+                snapshot.schema_ir,
+            )
+            source, rows, _ = in_parallel(lambda read: read(), reads, snapshot.store.parallel)
             return GraphReading(
                 source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
             )
@@ -248,14 +254,17 @@ def _write_schema(store: ObjectStore, schema: Schema) -> None:
         layout.source_key(digest(schema.source)): schema.source,
         layout.ir_key(schema.ir_digest): schema.ir.to_bytes(),
     }
-    for key, data in objects.items():
-        if store.create(key, data):
-            continue
-        if store.read(key) != data:
+
+    def write(key: str) -> None:
+        if store.create(key, objects[key]):
+            return
+        if store.read(key) != objects[key]:
             raise IntegrityError(
                 Code.GRAPH_UNREADABLE, f"{store.display(key)} does not have the digest of its name", path=key
             )
-        store.write(key, data)
+        store.write(key, objects[key])
+
+    in_parallel(write, objects, store.parallel)
 
 
 @contextlib.contextmanager
@@ -279,8 +288,8 @@ def _storage(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unreadable(uri: str) -> Iterator[None]:
-    """While opening a graph, an object store that does not answer is `graph_unreadable`."""
+    """While opening a graph, failures of its storage are what `unreadable` says."""
     try:
         yield
     except RemoteError as error:
-        raise GitopsError(Code.GRAPH_UNREADABLE, error.detail, path=uri) from error
+        raise unreadable(uri, error) from error

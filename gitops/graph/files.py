@@ -14,6 +14,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import Snapshot
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 __all__ = ["find_missing"]
@@ -37,8 +38,9 @@ def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
 
     Raises IntegrityError `graph_unreadable` for a table whose version is damaged; RemoteError.
     """
-    tables = sorted(snapshot.manifest.tables.items())
-    return [(key, file) for key, entry in tables for file in _missing_of(snapshot.store, entry)]
+    tables, store = snapshot.manifest.tables, snapshot.store
+    found = in_parallel(lambda key: _missing_of(store, tables[key]), sorted(tables), store.parallel)
+    return [(key, file) for key, missing in zip(sorted(tables), found, strict=True) for file in missing]
 
 
 def _missing_of(store: ObjectStore, entry: TableEntry) -> list[str]:

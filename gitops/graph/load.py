@@ -14,6 +14,7 @@ from gitops.graph.history.leases import DEFAULT_TERM, hold_lease
 from gitops.graph.layout import MAIN
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import LoadResult
+from gitops.graph.root import tables_at_once
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published, sleep_jittered
@@ -21,6 +22,7 @@ from gitops.graph.tables import TableWriter
 from gitops.graph.write.intake import LoadIntake
 from gitops.graph.write.joint import JointChecks, LoadMode, TableCheck
 from gitops.graph.write.records import LoadError, RecordReader
+from gitops.storage.parallel import in_parallel
 
 __all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "load_records"]
 
@@ -140,19 +142,26 @@ class LoadPublisher:
             tables = self._intake.tables
             self.begun = True
             self._context.faults.reach("engine.load.before_tables")
-            changed = dict(snapshot.manifest.tables)
-            for key, table in sorted(tables.items()):
-                writer = TableWriter(snapshot.folder, changed[key], table.known, self._intake.opened(key, changed[key]))
-                before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
-                replaced = None if self._request.mode is LoadMode.OVERWRITE else outcomes[key].replaced
-                writer.exchange(table.staged, replaced)
-                if outcomes[key].superseded_rows:
-                    writer.exchange([], _superseded_addresses(writer, before, outcomes[key]))
-                changed[key] = writer.finish(recount=True)
+            keys = sorted(tables)
+            written = in_parallel(
+                lambda key: self._write(snapshot, key, outcomes[key]), keys, tables_at_once(snapshot.folder)
+            )
+            changed = {**snapshot.manifest.tables, **dict(zip(keys, written, strict=True))}
             self._context.faults.reach("engine.load.staged")
             version = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed).publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(version, rows)
+
+    def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
+        """Make the version of one table that has the rows of the load."""
+        table, entry = self._intake.tables[key], snapshot.manifest.tables[key]
+        writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(key, entry))
+        before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
+        replaced = None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced
+        writer.exchange(table.staged, replaced)
+        if outcome.superseded_rows:
+            writer.exchange([], _superseded_addresses(writer, before, outcome))
+        return writer.finish(recount=True)
 
 
 def _superseded_addresses(writer: TableWriter, before: set[int], outcome: TableCheck) -> list[int]:

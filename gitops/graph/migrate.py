@@ -9,7 +9,7 @@ old folder, with all older versions of the table, is removed once the new versio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from gitops.core.clock import IdSource
 from gitops.core.errors import BugError
 from gitops.graph import layout
 from gitops.graph.manifest import DroppedTable, Manifest, TableEntry
-from gitops.graph.root import GraphFolder
+from gitops.graph.root import GraphFolder, tables_at_once
 from gitops.graph.snapshot import table_keys
 from gitops.graph.tables import (
     TableWriter,
@@ -43,6 +43,7 @@ from gitops.language.schema.steps import (
     RenameType,
     UnsupportedChange,
 )
+from gitops.storage.parallel import in_parallel
 
 __all__ = ["copy_table", "create_tables", "migrate_tables"]
 
@@ -61,7 +62,7 @@ class _TablePlan:
 def create_tables(folder: GraphFolder, catalog: Catalog, ids: IdSource) -> dict[str, TableEntry]:
     """Make an empty table for every type of the catalog, each in a folder of its own."""
     keys = [*(f"node:{name}" for name in catalog.nodes), *(f"edge:{name}" for name in catalog.edges)]
-    return {key: _create_empty(folder, catalog, key, ids) for key in keys}
+    return _create_all(folder, catalog, keys, ids)
 
 
 def migrate_tables(
@@ -96,11 +97,14 @@ def migrate_tables(
                 plan = plans[_table_key(step.type_kind, step.type_name)]
                 plan.drops.append(step.property_name)
                 plan.hard = plan.hard or step.mode is DropMode.HARD
-    tables = {key: _alter_table(folder, manifest.tables[plan.source], plan) for key, plan in plans.items()}
+    altered = in_parallel(
+        lambda plan: _alter_table(folder, manifest.tables[plan.source], plan), plans.values(), tables_at_once(folder)
+    )
+    tables = dict(zip(plans, altered, strict=True))
     for key in [key for key, plan in plans.items() if plan.hard]:
         dropped.append(DroppedTable(key, tables[key].path, tables[key].version, purged=True))
         tables[key] = copy_table(folder, tables[key], catalog, key, ids)
-    tables |= {key: _create_empty(folder, catalog, key, ids) for key in added}
+    tables |= _create_all(folder, catalog, added, ids)
     # The tables must have exactly the columns of the catalog; anything else would publish a graph that does not open.
     types = {key: declared_type(catalog, key) for key in table_keys(catalog)}
     wanted = {key: {*key_columns(declared), *declared.properties} for key, declared in types.items()}
@@ -127,14 +131,21 @@ def _alter_table(folder: GraphFolder, entry: TableEntry, plan: _TablePlan) -> Ta
     return writer.finish(recount=False)
 
 
-def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
-    path = layout.table_path(key.partition(":")[0], ids.ulid())
+def _create_all(folder: GraphFolder, catalog: Catalog, keys: Sequence[str], ids: IdSource) -> dict[str, TableEntry]:
+    """Empty tables by key; their ids are made one after another, whatever is made at the same time."""
+    new = [(key, ids.ulid()) for key in keys]
+    made = in_parallel(lambda each: _create_empty(folder, catalog, *each), new, tables_at_once(folder))
+    return dict(zip(keys, made, strict=True))
+
+
+def _create_empty(folder: GraphFolder, catalog: Catalog, key: str, table_id: str) -> TableEntry:
+    path = layout.table_path(key.partition(":")[0], table_id)
     return create_table(folder, path, arrow_schema(declared_type(catalog, key)))
 
 
 def copy_table(folder: GraphFolder, entry: TableEntry, catalog: Catalog, key: str, ids: IdSource) -> TableEntry:
     """The rows of a table in a folder of their own, batch by batch, with what the columns of the catalog hold and no more."""
-    fresh = _create_empty(folder, catalog, key, ids)
+    fresh = _create_empty(folder, catalog, key, ids.ulid())
     if not entry.rows:
         return fresh
     declared = declared_type(catalog, key)

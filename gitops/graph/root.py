@@ -22,7 +22,9 @@ from gitops.graph.manifest import GraphIdentity
 from gitops.graph.port import Existence
 from gitops.storage.port import ObjectStore
 
-__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile", "root_taken"]
+__all__ = ["DatasetLocation", "GraphFolder", "GraphRoot", "Staging", "StoredFile", "root_taken", "tables_at_once"]
+
+_TABLES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,11 @@ class GraphRoot(Protocol):
         and RemoteError.
         """
         ...
+
+
+def tables_at_once(folder: GraphFolder) -> int:
+    """How many tables of a graph are worth working on at the same time; each one takes memory while it is open."""
+    return min(_TABLES_AT_ONCE, folder.store.parallel)
 
 
 def root_taken(location: str, names: Collection[str]) -> GitopsError:

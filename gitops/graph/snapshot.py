@@ -39,6 +39,7 @@ __all__ = [
     "open_newest",
     "open_snapshot",
     "table_keys",
+    "unreadable",
     "version_time",
 ]
 
@@ -139,7 +140,8 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
 
     Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
     `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
-    `usage_error` for a target that contradicts itself; and `graph_unreadable` for everything else.
+    `usage_error` for a target that contradicts itself; `storage_failed` where the service of a bucket does not
+    answer, or refuses; and `graph_unreadable` for everything else.
     """
     target = target or ReadTarget()
     root = find_root(uri)
@@ -161,8 +163,20 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
                 detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
                 raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
         return Snapshot(root, folder, identity, manifest, line)
-    except (RemoteError, OSError) as error:
+    except RemoteError as error:
+        raise unreadable(uri, error) from error
+    except OSError as error:
         raise GitopsError(Code.GRAPH_UNREADABLE, f"{place} does not open: {error}", path=uri) from error
+
+
+def unreadable(uri: str, error: RemoteError) -> GitopsError:
+    """What a failure of the storage says of a graph that is being opened.
+
+    A disk that fails has the graph: it is unreadable. A bucket that does not answer, or refuses, says nothing about it.
+    """
+    if uri.startswith("s3:"):
+        return RemoteError(error.code, error.detail, path=uri, retryable=error.retryable, status=error.status)
+    return GitopsError(Code.GRAPH_UNREADABLE, f"{uri} does not open: {error.detail}", path=uri)
 
 
 def open_newest(root: GraphRoot) -> Snapshot:

@@ -42,12 +42,15 @@ __all__ = [
     "key_columns",
     "open_table",
     "raw_columns",
+    "service_failure",
     "stage_rows",
 ]
 
 DRIVER_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
 """What the driver raises."""
 
+_STATUS = re.compile(r"status code: (\d{3})")
+_DENIED, _NOT_FOUND = (401, 403), 404
 _SOURCE = re.compile(r",? */[^ ]*\.rs:[0-9]+:[0-9]+")
 _PRIMARY_KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 _ARROW: Mapping[Scalar, pa.DataType] = {
@@ -102,12 +105,15 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
 def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
     """The table at the version that the manifest names.
 
-    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`.
+    Raises GitopsError `graph_version_gone` for a table whose older versions went with a hard drop; `graph_unreadable`;
+    RemoteError `storage_failed` where the service of a bucket does not answer, or refuses.
     """
     place = folder.dataset(entry.path)
     try:
         return lance.dataset(place.uri, version=entry.version, storage_options=place.driver_options())
     except (OSError, ValueError, RuntimeError) as error:
+        if (refused := service_failure(place.uri, error)) is not None:
+            raise refused from None
         if _purged(folder, entry.path):
             detail = f"table {entry.path} was dropped permanently, with all its versions"
             detail = f"{detail}; read a newer version of the graph"
@@ -160,6 +166,22 @@ def driver_message(error: Exception) -> str:
     return _SOURCE.sub("", str(error).partition("\n")[0])
 
 
+def service_failure(place: str, error: Exception) -> RemoteError | None:
+    """The failure of the service of a bucket, behind an error of the driver; None for any other, such as a missing file.
+
+    Nothing is quoted but the status: a service may echo the request, with its signature.
+    """
+    text = str(error)
+    found = _STATUS.search(text)
+    status = None if found is None else int(found[1])
+    if "Error performing " not in text or status == _NOT_FOUND:
+        return None
+    denied = status in _DENIED
+    answer = "the service gives no answer" if status is None else f"the service answers {status}"
+    detail = f"{place}: {'access is denied: ' if denied else ''}{answer}"
+    return RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status)
+
+
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:
     """The cells of each column: dates as days and times as milliseconds, also inside lists."""
     return {name: rows.column(name).cast(_raw(rows.column(name).type)).to_pylist() for name in rows.schema.names}
@@ -194,8 +216,10 @@ class TableWriter:
         self._place = folder.dataset(entry.path)
         self._before = folder.begin(entry.path) if known is None else known
         self._dataset = open_table(folder, entry) if opened is None else opened
-        if self._dataset.latest_version != entry.version:
-            self._expected = self._dataset.latest_version
+        with _driver(self._place):
+            newest = self._dataset.latest_version
+        if newest != entry.version:
+            self._expected = newest
             self.change(lance.LanceDataset.restore)
         self._expected = self._dataset.version
 
@@ -213,6 +237,8 @@ class TableWriter:
             failure = error
         latest = self._latest()
         if failure is not None and latest.version == self._expected:
+            if (refused := service_failure(self._place.uri, failure)) is not None:
+                raise refused from None
             raise RemoteError(Code.STORAGE_FAILED, f"{self._place.uri}: {_reason(self._place, failure)}") from failure
         if failure is not None or latest.version != self._expected + 1:
             raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}") from failure
@@ -289,6 +315,8 @@ def _driver(place: DatasetLocation) -> Iterator[None]:
     try:
         yield
     except DRIVER_ERRORS as error:
+        if (refused := service_failure(place.uri, error)) is not None:
+            raise refused from None
         raise RemoteError(Code.STORAGE_FAILED, f"{place.uri}: {_reason(place, error)}") from error
 
 

@@ -31,6 +31,7 @@ _MAX_OBJECT_BYTES = 1 << 28
 _OWNER = "gitops-put"
 _PAGE = 1000
 _CONNECT_TIMEOUT, _TIMEOUT = "5s", "30s"
+_LANCE_RETRIES = "20"
 _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
@@ -253,6 +254,7 @@ def lance_options() -> dict[str, str]:
         "aws_disable_bulk_delete": "true",
         "connect_timeout": _CONNECT_TIMEOUT,
         "timeout": _TIMEOUT,
+        "client_max_retries": _LANCE_RETRIES,
         "client_retry_timeout": f"{RetryLimit.of(os.environ).seconds:.0f}",
     }
     if endpoint:

@@ -12,7 +12,7 @@ import lance
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import DRIVER_ERRORS, driver_message
+from gitops.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
 __all__ = [
     "call_driver",
@@ -92,5 +92,7 @@ def call_driver(path: str, call: Callable[[], _T]) -> _T:
     try:
         return call()
     except DRIVER_ERRORS as error:
+        if (refused := service_failure(f"table {path}", error)) is not None:
+            raise refused from None
         reason = driver_message(error).partition("<")[0][:200]
         raise RemoteError(Code.STORAGE_FAILED, f"table {path}: {reason}", path=path) from error

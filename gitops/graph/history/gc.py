@@ -37,9 +37,10 @@ from gitops.graph.history.retention import (
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, write_floor
 from gitops.graph.manifest import line_numbers
 from gitops.graph.results import GcResult
-from gitops.graph.root import GraphFolder
+from gitops.graph.root import GraphFolder, tables_at_once
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import TEMP_PREFIX
 
 __all__ = ["Retention", "collect_garbage"]
@@ -101,7 +102,8 @@ class _GarbageCollection:
             place = self._snapshot.root.location
             raise GitopsError(Code.STORAGE_FAILED, system_reason(error, place), path=place) from error
         paths = tuple(sorted(self._freed_paths))
-        return GcResult(self._dry, self._freed_manifests, self._freed_versions, paths, self._freed_bytes)
+        versions = {path: self._freed_versions[path] for path in sorted(self._freed_versions)}
+        return GcResult(self._dry, self._freed_manifests, versions, paths, self._freed_bytes)
 
     def _old(self, moment: datetime) -> bool:
         return moment <= self._now - self._retention.grace
@@ -127,14 +129,16 @@ class _GarbageCollection:
     def _sweep_datasets(self, needs: References) -> None:
         """Step 5, and the folders of datasets."""
         for kind in _TABLES:
-            for name in self._folder.children(kind):
-                path = f"{kind}/{name}"
-                if needs.knows(path):
-                    self._sweep_versions(path, needs)
-                elif self._sweep_folder(path):
+            paths = [f"{kind}/{name}" for name in self._folder.children(kind)]
+            known = [path for path in paths if needs.knows(path)]
+            freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
+            self._freed_bytes += sum(freed)
+            for path in paths:
+                if not needs.knows(path) and self._sweep_folder(path):
                     self._context.faults.reach("engine.gc.after_folder")
 
-    def _sweep_versions(self, path: str, needs: References) -> None:
+    def _sweep_versions(self, path: str, needs: References) -> int:
+        """Step 5 for one dataset; returns the bytes freed."""
         versions = dataset_versions(self._folder, path)
         gone = tuple(
             number
@@ -142,15 +146,12 @@ class _GarbageCollection:
             if not needs.keeps(path, number) and self._old(next_made)
         )
         if not gone:
-            if not self._dry:
-                self._freed_bytes += drop_left_files(self._folder, path)
-            return
+            return 0 if self._dry else drop_left_files(self._folder, path)
         self._freed_versions[path] = gone
         if self._dry:
-            self._freed_bytes += kept_bytes(self._folder, path, gone)
-            return
+            return kept_bytes(self._folder, path, gone)
         with around(self._context.faults, "engine.gc", "versions"):
-            self._freed_bytes += drop_versions(self._folder, path, gone)
+            return drop_versions(self._folder, path, gone)
 
     def _sweep_folder(self, path: str) -> bool:
         """Remove a folder of which every file is old."""

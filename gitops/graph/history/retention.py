@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from gitops.graph import layout
 from gitops.graph.ancestry import merge_base_refs
@@ -19,6 +20,7 @@ from gitops.graph.lines import BranchIndex
 from gitops.graph.manifest import Manifest, find_manifest, line_numbers
 from gitops.graph.root import GraphFolder
 from gitops.graph.snapshot import version_time
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 __all__ = [
@@ -144,11 +146,13 @@ def purged_paths(manifests: Iterable[Manifest]) -> set[str]:
     return {entry.path for manifest in manifests for entry in manifest.dropped if entry.purged}
 
 
+def _find_in(store: ObjectStore, line: str, n: int) -> Manifest | None:
+    return find_manifest(store, n, line)
+
+
 def read_manifests(folder: GraphFolder, without: dict[str, tuple[int, ...]]) -> Iterator[Manifest]:
     """The manifests that are there, but for some."""
     for line in all_lines(folder):
-        for n in line_numbers(folder.store, line):
-            if n not in without.get(line, ()):
-                manifest = find_manifest(folder.store, n, line)
-                if manifest is not None:
-                    yield manifest
+        numbers = [n for n in line_numbers(folder.store, line) if n not in without.get(line, ())]
+        found = in_parallel(partial(_find_in, folder.store, line), numbers, folder.store.parallel)
+        yield from (manifest for manifest in found if manifest is not None)

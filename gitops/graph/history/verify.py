@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from itertools import chain
 
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph import layout
+from gitops.graph.history.datasets import call_driver
 from gitops.graph.history.image import GraphImage
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
 from gitops.graph.lines import Line, read_branches, read_floor
-from gitops.graph.manifest import Manifest, line_numbers, read_manifest
+from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
 from gitops.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport
+from gitops.graph.root import tables_at_once
 from gitops.graph.snapshot import Snapshot, open_snapshot, table_keys
 from gitops.graph.tables import declared_type, driver_message, key_columns, open_table
 from gitops.language.schema import Catalog, EdgeType
+from gitops.storage.parallel import in_parallel
 
 __all__ = ["verify_graph"]
 
@@ -31,7 +34,8 @@ __all__ = ["verify_graph"]
 def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
     """Check the graph at a root; changes nothing.
 
-    Raises GitopsError `graph_missing`, and `graph_unreadable` when not even its newest version of `main` can be found.
+    Raises GitopsError `graph_missing`, and `graph_unreadable` when not even its newest version of `main` can be found;
+    RemoteError `storage_failed` where the service of a bucket does not answer or refuses: then nothing is known.
     """
     return _Verification(open_snapshot(uri)).run(deep=deep)
 
@@ -66,16 +70,22 @@ class _Verification:
     def _add(self, code: VerifyFindingCode, path: str, detail: str) -> None:
         self._findings.append(VerifyFinding(code, path, detail))
 
+    def _failed(self, code: VerifyFindingCode, path: str, error: Exception) -> None:
+        """What could not be read is damaged, unless the service of a bucket did not answer or refused: then nothing is known."""
+        if isinstance(error, RemoteError) and self._snapshot.root.location.startswith("s3:"):
+            raise error
+        self._add(code, path, error.detail if isinstance(error, GitopsError) else driver_message(error)[:300])
+
     def _check_branches(self) -> tuple[Line, ...]:
         """Step 1."""
         try:
             read_leases(self._store)
         except GitopsError as error:
-            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.LEASES, error.detail)
+            self._failed(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.LEASES, error)
         try:
             return read_branches(self._store).lines()
         except GitopsError as error:
-            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.BRANCH_INDEX, error.detail)
+            self._failed(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.BRANCH_INDEX, error)
             return ()
 
     def _check_line(self, line: str) -> None:
@@ -84,7 +94,7 @@ class _Verification:
         try:
             floor = read_floor(self._store, line)
         except GitopsError as error:
-            self._add(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error.detail)
+            self._failed(VerifyFindingCode.DOCUMENT_UNREADABLE, layout.floor_key(line), error)
         before: Manifest | None = None
         for at, n in enumerate(numbers):
             for gap in range(max(floor, numbers[at - 1]) + 1, n) if at else ():
@@ -94,7 +104,7 @@ class _Verification:
             try:
                 manifest = read_manifest(self._store, n, line)
             except GitopsError as error:
-                self._add(VerifyFindingCode.MANIFEST_UNREADABLE, key, error.detail)
+                self._failed(VerifyFindingCode.MANIFEST_UNREADABLE, key, error)
                 before = None
                 continue
             parent = manifest.parent
@@ -118,7 +128,7 @@ class _Verification:
                 at.schema_source()
                 self._catalogs[manifest.schema_ir] = at.schema().catalog
             except GitopsError as error:
-                self._add(VerifyFindingCode.SCHEMA_DAMAGED, key, error.detail)
+                self._failed(VerifyFindingCode.SCHEMA_DAMAGED, key, error)
             return
         catalog = self._catalogs[manifest.schema_ir]
         if catalog is not None and table_keys(catalog) != set(manifest.tables):
@@ -128,6 +138,9 @@ class _Verification:
         """Step 4, once for each version of a table."""
         seen: set[tuple[str, int]] = set()
         purged = purged_paths(self._manifests)
+        wanted = {(e.path, e.version): e for m in self._manifests for e in m.tables.values() if e.path not in purged}
+        contents = in_parallel(self._read_table, wanted.values(), tables_at_once(self._folder))
+        opened = dict(zip(wanted, contents, strict=True))
         for manifest in self._manifests:
             catalog = self._catalogs.get(manifest.schema_ir)
             declared_keys = set() if catalog is None else table_keys(catalog)
@@ -136,13 +149,11 @@ class _Verification:
                     continue
                 seen.add((entry.path, entry.version))
                 place = f"{entry.path}@{entry.version}"
-                try:
-                    dataset = open_table(self._folder, entry)
-                    fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
-                    rows = dataset.count_rows()
-                except (GitopsError, OSError, ValueError, RuntimeError) as error:
-                    self._add(VerifyFindingCode.TABLE_UNREADABLE, place, driver_message(error)[:300])
+                found = opened[entry.path, entry.version]
+                if isinstance(found, Exception):
+                    self._failed(VerifyFindingCode.TABLE_UNREADABLE, place, found)
                     continue
+                fields, rows = found
                 columns = set(fields)
                 if catalog is not None and key in declared_keys:
                     declared = declared_type(catalog, key)
@@ -154,6 +165,15 @@ class _Verification:
                     detail = f"{rows} rows, and the manifest records {entry.rows}"
                     self._add(VerifyFindingCode.ROWS_MISMATCH, place, detail)
         return len(seen)
+
+    def _read_table(self, entry: TableEntry) -> tuple[dict[str, int], int] | Exception:
+        """The columns and the number of rows of a table, or why it does not open."""
+        try:
+            dataset = open_table(self._folder, entry)
+            fields = {part.name(): part.id() for part in dataset.lance_schema.fields()}
+            return fields, call_driver(entry.path, dataset.count_rows)
+        except (GitopsError, OSError, ValueError, RuntimeError) as error:
+            return error
 
     def _check_rules(self, line: Line) -> None:
         """Step 5."""
@@ -174,7 +194,7 @@ class _Verification:
                     place = f"{line.name}/{key}/{each.id}"
                     self._add(VerifyFindingCode.RULE_BROKEN, place, f"{each.kind}: {each.detail}")
             except GitopsError as error:
-                self._add(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error.detail)
+                self._failed(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error)
 
     def _list_unreferenced(self, lines: tuple[Line, ...]) -> None:
         """Step 6."""

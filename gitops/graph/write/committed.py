@@ -15,7 +15,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import GraphFolder
-from gitops.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns
+from gitops.graph.tables import DRIVER_ERRORS, arrow_field, open_table, raw_columns, service_failure
 from gitops.graph.write.filters import MAX_PROBES, membership_filter
 from gitops.language.schema import EdgeType, NodeType, PropType, Scalar
 
@@ -101,6 +101,8 @@ class CommittedTable:
             yield self.opened
         except DRIVER_ERRORS as error:
             place = self.folder.dataset(self.entry.path)
+            if (refused := service_failure(place.uri, error)) is not None:
+                raise refused from None
             raise RemoteError(Code.STORAGE_FAILED, f"{place.uri} is not readable") from error
 
 

@@ -16,6 +16,7 @@ from lance.fragment import FragmentMetadata
 
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
+from gitops.graph.root import tables_at_once
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import arrow_table, declared_type, open_table, stage_rows
@@ -24,6 +25,7 @@ from gitops.graph.write.records import IncomingRow, RecordProblems
 from gitops.graph.write.rules import embed_rows, find_mismatches, pattern_fault
 from gitops.graph.write.spill import Spill
 from gitops.language.schema import EdgeType, NodeType
+from gitops.storage.parallel import in_parallel
 
 __all__ = ["LoadIntake", "TableIntake", "group_key"]
 
@@ -126,8 +128,7 @@ class LoadIntake:
     def finish(self) -> None:
         """Write what waits. Raises as `add`."""
         self._convert_pending()
-        for table in self.tables.values():
-            self._stage(table)
+        in_parallel(self._stage, self.tables.values(), tables_at_once(self.snapshot.folder))
 
     def discard(self) -> None:
         """Remove the data files, which are not referred to; stops at the first failure."""

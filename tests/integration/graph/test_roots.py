@@ -64,7 +64,7 @@ def test_a_root_that_is_a_file_or_a_link_is_neither_read_nor_followed(engine: La
     file.write_bytes(b"")
     for uri in (link, file):
         assert engine.exists(str(uri)) is Existence.PRESENT
-        assert _read_code(engine, uri) == "graph_unreadable"
+        assert _read_code(engine, uri) == "storage_failed"
         with pytest.raises(GitopsError) as failure:
             engine.prepare_create(str(uri), SCHEMA, actor=None)
         assert failure.value.code == "graph_exists"
@@ -86,10 +86,13 @@ def test_a_service_that_does_not_answer_is_no_missing_graph(engine: LanceEngine,
     for fault in (403, 404, 400):
         s3.server.fault = lambda asked, fault=fault: fault if asked.method in ("GET", "HEAD") else None
         assert engine.exists(uri) is Existence.UNKNOWN
-        assert _read_code(engine, uri) == "graph_unreadable"
-    for there in (f"s3://no-such-{s3.bucket}/g", "s3://bucket", "s3:///g"):
-        assert engine.exists(there) is Existence.UNKNOWN
-        assert _read_code(engine, there) == "graph_unreadable"
+        assert _read_code(engine, uri) == "storage_failed"
+    there = f"s3://no-such-{s3.bucket}/g"
+    assert engine.exists(there) is Existence.UNKNOWN
+    assert _read_code(engine, there) == "storage_failed"
+    for address in ("s3://bucket", "s3:///g"):
+        assert engine.exists(address) is Existence.UNKNOWN
+        assert _read_code(engine, address) == "graph_unreadable"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may look everywhere")
