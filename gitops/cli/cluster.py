@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError, UsageError
 
 _CHANGES = 2
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
     from gitops.bot.project import Project
-    from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
+    from gitops.config.gitops_yaml import ClusterRule
+    from gitops.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
     from gitops.wiring.project import LocalProject
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
@@ -92,6 +94,43 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
         if form or options.show_graph:
             say(f"\n{to_text(plan.graph)}")
     return OK if outcome.ok else FAILED
+
+
+def status(options: argparse.Namespace) -> VerbOutcome | int:
+    """`gitops status`: one cluster, or all of a repository that has several, one line each."""
+    from gitops.cluster.status import status as run
+
+    local = project_of(options)
+    if local is None:
+        return run(_with_compile_cache(folder_of(options, None), options))
+    chosen = options.cluster is not None or options.config is not None
+    rules = (local.rule(options.cluster, options.config),) if chosen else local.project.clusters() or (local.rule(),)
+    found = {f"{rule.environment}/{rule.name}": _status_of(local, rule) for rule in rules}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if options.json:
+        from gitops.render.json import envelope
+
+        clusters = [{"cluster": place, **envelope(each)} for place, each in found.items()]
+        show_form({"ok": all(each.ok for each in found.values()), "clusters": clusters})
+    else:
+        from gitops.render.text import status_line
+
+        say("\n".join(status_line(place, each) for place, each in found.items()))
+    return OK if all(each.ok for each in found.values()) else FAILED
+
+
+def _status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
+    """The status of a cluster; what keeps its ledger from being read is a problem of this cluster alone."""
+    from gitops.cluster.status import status as run
+    from gitops.model.outcome import StatusOutcome
+
+    try:
+        return run(local.workspace(rule, None, in_place=True))
+    except GitopsError as error:
+        problems = Diagnostics()
+        problems.add_error(error)
+        return StatusOutcome(config_dir=rule.path, diagnostics=tuple(problems))
 
 
 def apply(options: argparse.Namespace) -> ApplyOutcome:

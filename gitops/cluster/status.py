@@ -1,6 +1,6 @@
-"""`status`: the ledger as recorded; and `force-unlock`, which removes a lock whose holder is gone.
+"""`status`: the ledger as recorded, and whether the folder declares the same; `force-unlock`, which removes a left lock.
 
-Neither takes a lock, opens a graph, or reads a source but cluster.yaml itself.
+Neither takes a lock or opens a graph.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from gitops.cluster.observations import (
     verify_catalog,
     warn_of_intents,
 )
+from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
-from gitops.model.ledger import LockObservation
+from gitops.model.ledger import LockObservation, Status
 from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
 
@@ -33,7 +34,7 @@ def status(workspace: Workspace) -> StatusOutcome:
     """Report state, lock, pending recoveries and the condition of the catalog.
 
     Lock and recoveries are read even if the header of cluster.yaml has errors, as long as it says where they are; the
-    ledger is read only under a header without errors.
+    ledger is read only under a header without errors. What else is wrong with the folder is left to `validate`.
     """
     cluster, problems = read_cluster(workspace.tree)
     if cluster is None:
@@ -70,8 +71,37 @@ def status(workspace: Workspace) -> StatusOutcome:
         config_dir=workspace.config_dir,
         observations=observe(ledger, view, held, workspace.clock.now()),
         state=view.state,
+        in_sync=None if problems.has_errors else _in_sync(workspace, view),
+        entry=view.entry,
+        approvers=_approvers(view),
         diagnostics=tuple(problems),
     )
+
+
+def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
+    """Whether nothing is left to apply; None if that is not known. A folder that the newest entry applied is not read."""
+    state, entry, governance = view.state, view.entry, workspace.governance
+    if state is None:
+        return None
+    if state.vanished or any(record.status is Status.BLOCKED for record in state.statuses.values()):
+        return False
+    if governance is not None and entry is not None:
+        if view.trust is None or governance.trust.digest != view.trust.digest:
+            return False
+        if entry.source is not None and entry.source.tree == governance.source.tree:
+            return state.config_digest == entry.config_digest
+    with suppress(GitopsError):
+        desired = load_advice(workspace).desired
+        return None if desired is None else desired.config_digest == state.config_digest
+    return None
+
+
+def _approvers(view: LedgerView) -> tuple[str, ...]:
+    """Who may approve what waits: the people of the rules in force who are not among its authors."""
+    if view.trust is None or view.entry is None:
+        return ()
+    people = {name for signer in view.trust.signers for name in signer.principals if view.trust.may_approve(name)}
+    return tuple(sorted(people - view.trust.known_as(view.entry.authors)))
 
 
 def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:

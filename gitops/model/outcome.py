@@ -11,7 +11,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
-from gitops.model.ledger import Debt, LedgerState, LockObservation
+from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.plan import NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
 
@@ -177,10 +177,32 @@ class DecisionOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOutcome(VerbOutcome):
-    """`status`: the ledger as recorded."""
+    """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
+
+    `in_sync` is None where that is not known: without a ledger, or if the folder has errors. `entry` is the newest one of a
+    branch ledger, and `approvers` are those who may approve what waits.
+    """
 
     observations: StateObservations = StateObservations()
     state: LedgerState | None = None
+    in_sync: bool | None = None
+    entry: LedgerEntry | None = None
+    approvers: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> Mapping[Address, StatusRecord]:
+        """What an apply left blocked, in address order."""
+        return self._with(Status.BLOCKED)
+
+    @property
+    def drifted(self) -> tuple[Address, ...]:
+        """What the last refresh found changed or gone, in address order."""
+        gone = frozenset[Address]() if self.state is None else self.state.vanished
+        return tuple(sorted(gone.union(self._with(Status.DRIFTED))))
+
+    def _with(self, status: Status) -> dict[Address, StatusRecord]:
+        known = {} if self.state is None else self.state.statuses
+        return {address: known[address] for address in sorted(known) if known[address].status is status}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gitops.approvals.decisions import open_debts
 from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.ledger import Debt, LedgerState
@@ -98,6 +99,7 @@ def _form(outcome: VerbOutcome) -> Form:
             form |= _approve(outcome)
         case StatusOutcome(state=state):
             form["state_observations"] = _observations(outcome.observations)
+            form |= _answers(outcome)
             form["resource_digests"] = state.digests() if state else {}
             form |= _recorded(state)
         case RefreshOutcome(state=state):
@@ -154,6 +156,22 @@ def _plan(outcome: PlanOutcome) -> Form:
         ],
         **({} if plan is None else _landing(outcome)),
         **_debts(outcome.debts),
+    }
+
+
+def _answers(outcome: StatusOutcome) -> Form:
+    """What a person asks of a cluster; `in_sync` is left out where it is not known."""
+    entry = outcome.entry
+    last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
+    if entry is not None:
+        last |= present(actor=entry.actor, commit=None if entry.source is None else entry.source.commit)
+    return {
+        **present(in_sync=outcome.in_sync),
+        "waiting": [present(resource=name, why=record.message) for name, record in outcome.waiting.items()],
+        **({"may_approve": list(outcome.approvers)} if outcome.waiting and outcome.approvers else {}),
+        "drifted": list(outcome.drifted),
+        **present(last_entry=last or None),
+        **_debts(() if outcome.state is None else open_debts(outcome.state)),
     }
 
 

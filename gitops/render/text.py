@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from gitops.approvals.decisions import open_debts
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
+from gitops.model.ledger import LedgerEntry
 from gitops.model.outcome import (
     ApplyOutcome,
     ApprovalSubject,
@@ -31,6 +33,12 @@ from gitops.model.plan import Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
+
+_SYNC = {
+    True: "yes",
+    False: "no; gitops plan shows what an apply would do",
+    None: "not known, because the folder has errors; gitops validate shows them",
+}
 
 
 def to_text(outcome: VerbOutcome) -> str:
@@ -100,11 +108,8 @@ def _body(outcome: VerbOutcome) -> list[str]:
             return [first, f"  commit: {outcome.commit}"]
         case StatusOutcome(ok=False):
             return ["cluster status failed"]
-        case StatusOutcome(observations=seen):
-            lines = [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing"]
-            if seen.applied_config_digest is not None:
-                lines.append(f"  applied config: {seen.applied_config_digest}")
-            return [*lines, _lock(seen)]
+        case StatusOutcome():
+            return _status(outcome)
         case RefreshOutcome(observations=seen):
             lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
             if seen.state_cas is not None:
@@ -237,6 +242,46 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
         lines.append("  serving: a server reads the applied revision when it starts; restart it to serve this one")
     return lines
+
+
+def _status(outcome: StatusOutcome) -> list[str]:
+    seen = outcome.observations
+    if outcome.state is None:
+        return [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing", _lock(seen)]
+    lines = [f"cluster state: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
+    may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
+    lines += [f"  waits: {name}: {record.message}{may}" for name, record in outcome.waiting.items()]
+    lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
+    lines.append(f"  debts: {len(open_debts(outcome.state)) or 'none'}")
+    if outcome.entry is not None:
+        lines.append(f"  last entry: {_last(outcome.entry)}")
+    if seen.applied_config_digest is not None:
+        lines.append(f"  applied config: {seen.applied_config_digest}")
+    return [*lines, _lock(seen)]
+
+
+def status_line(place: str, outcome: StatusOutcome) -> str:
+    """One cluster on one line: whether it is in sync, what waits, and who applied last."""
+    error = next((each for each in outcome.diagnostics if each.severity is Severity.ERROR), None)
+    if error is not None:
+        return visible(f"{place}: failed: {error.code}: {error.message}")
+    if outcome.state is None:
+        return visible(f"{place}: no ledger yet")
+    word = {True: "in sync", False: "not in sync", None: "not known whether in sync"}[outcome.in_sync]
+    debts = len(open_debts(outcome.state))
+    parts = [word, f"revision {outcome.observations.state_revision}"]
+    parts += [f"waits: {', '.join(outcome.waiting)}"] if outcome.waiting else []
+    parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
+    parts += [f"{debts} {'debt' if debts == 1 else 'debts'}"] if debts else []
+    parts += ["locked"] if outcome.observations.held.held else []
+    parts += [] if outcome.entry is None else [f"entry {_last(outcome.entry)}"]
+    return visible(f"{place}: {'; '.join(parts)}")
+
+
+def _last(entry: LedgerEntry) -> str:
+    """What an entry is, when it was made, by whom, and of which commit."""
+    by = f" by {entry.actor}" if entry.actor else ""
+    return f"{entry.number}, {entry.kind.value} at {entry.at}{by}{f', commit {entry.source.commit[:12]}' if entry.source else ''}"
 
 
 def _ready(outcome: ReadyOutcome) -> list[str]:

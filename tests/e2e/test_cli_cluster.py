@@ -46,7 +46,10 @@ ENVELOPES = {
         "state_written resource_statuses diagnostics"
     ),
     "approve": "ok config_dir plan_digest changes approval_id resource operation approved_by diagnostics",
-    "status": "ok config_dir state_observations resource_digests resource_statuses observations diagnostics",
+    "status": (
+        "ok config_dir state_observations in_sync waiting drifted resource_digests resource_statuses observations "
+        "diagnostics"
+    ),
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
@@ -54,6 +57,7 @@ ENVELOPES = {
 OPTIONAL = {
     "plan": {"plan_digest", "lands", "obstacles", "diffs", "execution_graph"},
     "apply": {"actor"},
+    "status": {"in_sync"},
     "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},
 }
 

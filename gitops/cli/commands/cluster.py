@@ -127,7 +127,14 @@ CLUSTER_COMMANDS = (
         PROJECT,
         REQUEST,
     ),
-    _with_ledger("status", "show the ledger as recorded", "gitops.cluster.status:status", _READ),
+    Command(
+        "status",
+        "say whether a cluster is in sync, what waits and for whom, and who applied last; of several, each on one line",
+        f"{_CLUSTER}:status",
+        CONFIG,
+        _NO_CACHE,
+        PROJECT,
+    ),
     _with_ledger(
         "ready",
         "check whether the applied revision can be served, and list what would be served",

@@ -515,6 +515,15 @@ GOOD = AuditReport(
     "knowledge", "7c" * 20, 4, 4, notes=("entry 2: source commit 1a2b3c4d5e6f is not in this repository",)
 )
 
+VERBS["status_branch"] = StatusOutcome(
+    config_dir=".",
+    observations=SEEN,
+    state=STATE,
+    in_sync=False,
+    entry=RECORDS[0].entry,
+    approvers=("ada@example.com", "bob@example.com"),
+)
+
 
 def files() -> dict[str, str]:
     """File name to expected content."""

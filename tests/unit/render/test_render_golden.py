@@ -22,7 +22,8 @@ FIELDS = {
     " state_written resource_statuses diagnostics",
     "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
     " operation? approved_by? commit? diagnostics",
-    "status": "ok config_dir state_observations resource_digests resource_statuses observations diagnostics",
+    "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? debts?"
+    " resource_digests resource_statuses observations diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "revoke": "ok operation approval_id resource? approval_commit? approved_by? approval_reason? decided_by? commit? diagnostics",
