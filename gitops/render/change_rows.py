@@ -75,7 +75,8 @@ def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
         found.setdefault(each.query, []).append(each.words)
     for impact in () if plan is None else plan.schema_impact:
         for result in impact.results:
-            lost = [f"column {column} leaves the result" for column in result.before if column not in result.after]
+            gone = [column.replace(": ", " of type ", 1) for column in result.before if column not in result.after]
+            lost = [f"column {column} leaves the result" for column in gone]
             if lost:
                 found.setdefault(result.query, lost)
     return {query: tuple(lines) for query, lines in found.items()}

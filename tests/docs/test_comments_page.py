@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from comment_cases import MISSING, SUBJECT, applied, drifted, everything, planned
+from comment_cases import MISSING, SUBJECT, applied, comments, drifted, everything, planned
 from jinja2 import meta
 from markdown_it import MarkdownIt
 
@@ -48,6 +48,13 @@ def _rendered(name: str, text: str) -> str:
             return refusal_comment(comment)
     report = drifted(0, 1)
     return drift_body(replace(report, templates=own))
+
+
+def test_the_examples_of_the_page_are_lines_of_comments():
+    known = {line for body in comments().values() for line in body.split("\n")}
+    examples = [t.content for t in MarkdownIt().parse(_PAGE) if t.type == "fence" and t.info == "markdown"]
+    assert len(examples) == 6
+    assert [line for example in examples for line in example.split("\n") if line not in known] == []
 
 
 def test_the_template_of_the_page_is_used_as_it_is():

@@ -102,6 +102,17 @@ def test_git_and_openssh_say_the_same_of_what_people_sign(held: Loop, tmp_path: 
         assert (asked.code, "made by gitops" in asked.text) == (1, True)
 
 
+def test_the_plan_of_a_request_shows_an_emergency_as_one(held: Loop) -> None:
+    """Two people would have to approve; the row of an approval by one alone must not look like theirs."""
+    held.move("refs/heads/empty", held.commit("alice", {"cluster/cluster.yaml": b"version: 1\n"}))
+    row = "| approval of `graph.notes` | **missing** | 0 of 2, not by its authors |"
+    assert row in held.comment(1)
+    arguments = ["graph.notes", "--request", "1", "--break-glass", "--reason", "it leaks"]
+    assert held.confirmed("carol", "approve", *arguments).code == 0
+    row = "| approval of `graph.notes` | good | signed by `carol@people.example` alone, in an emergency |"
+    assert row in held.comment(1), held.comment(1)
+
+
 def test_who_is_not_listed_does_not_act_alone(held: Loop) -> None:
     asked = held.confirmed("bob", "approve", "graph.legacy", "--break-glass", "--reason", "hurry")
     assert (asked.code, "approval_signer_not_allowed" in asked.text) == (1, True)
