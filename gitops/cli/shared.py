@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gitops.core.errors import GitopsError
-from gitops.model.outcome import VerbOutcome
 from gitops.wiring.system import git_setting
 
 if TYPE_CHECKING:
     from gitops.graph.results import GraphOutcome
+    from gitops.model.outcome import VerbOutcome
     from gitops.wiring.project import LocalProject
     from gitops.wiring.system import Setting
 
@@ -62,26 +62,27 @@ def _is_copy(local: LocalProject, forge: str | None) -> bool:
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:
     """Print what a command returned, as text or as one JSON document, and return the exit code."""
-    if isinstance(result, VerbOutcome):
-        # A command imports only the form that it prints.
-        if options.json:
-            from gitops.render.json import envelope
-
-            show_form(envelope(result))
-        else:
-            from gitops.render.text import to_text
-
-            say(to_text(result))
-    else:
+    # A command imports only what it returns and the form that it prints. What is about rows has a JSON form of its own.
+    if hasattr(result, "to_json"):
         import shutil
 
         from gitops.render.graph_data import graph_form, graph_text
 
+        data = cast("GraphOutcome", result)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         if options.json:
-            show_form(graph_form(result))
+            show_form(graph_form(data))
         else:
-            say(graph_text(result, options.graph, width=width))
+            say(graph_text(data, options.graph, width=width))
+        return OK if data.ok else FAILED
+    if options.json:
+        from gitops.render.json import envelope
+
+        show_form(envelope(result))
+    else:
+        from gitops.render.text import to_text
+
+        say(to_text(result))
     return OK if result.ok else FAILED
 
 

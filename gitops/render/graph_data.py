@@ -1,4 +1,7 @@
-"""What the commands of `gitops graph` print: the text and the JSON document of each result, and tables of rows."""
+"""What the commands of `gitops graph` print: the text and the JSON document of each result, and tables of rows.
+
+The forms of the control plane are loaded where one of them is used: what prints rows starts without its nouns.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,6 @@ from gitops.graph.results import (
     VersionLog,
 )
 from gitops.render.characters import visible
-from gitops.render.json import to_line
-from gitops.render.text import diagnostic_lines
 
 _MIB = 2**20
 _GAP = "  "
@@ -77,11 +78,15 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
                 f"{size}, manifest version {result.manifest_version}",
             ]
         case RowList():
+            from gitops.render.json import to_line
+
             return [to_line(row) for row in result.rows] or ["no rows"]
         case GraphDescription():
             tables = (f"  {k}: {t['rows']} row(s): {', '.join(t['columns'])}" for k, t in result.tables.items())
             return [f"graph {graph}: manifest version {result.manifest_version}", *tables]
         case LoadRefusal():
+            from gitops.render.text import diagnostic_lines
+
             return ["graph load failed", *diagnostic_lines(result.problems)]
         case LoadResult():
             into = f"{sum(result.rows.values())} record(s) into {graph}, manifest version {result.manifest_version}"
@@ -166,6 +171,8 @@ def _maintenance_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
                 ),
             ]
         case PreviewReport():
+            from gitops.render.json import to_line
+
             verdict = "can be migrated" if result.supported else "cannot be migrated"
             at = f"{graph} at version {result.manifest_version} {verdict}, {len(result.steps)} step(s)"
             lines = [f"graph preview: {at}"]

@@ -19,17 +19,10 @@ from posixpath import join
 from typing import TYPE_CHECKING, Any, cast
 
 import gitops
-from gitops.apply.provider import ClusterProvider
-from gitops.cluster.workspace import Hints, Stores, Workspace
-from gitops.config.cache import CompileCache
-from gitops.config.disk_cache import DiskCache
-from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import resolve
-from gitops.graph.port import GraphEngine
-from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import graph_root
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
 from gitops.storage.local import LocalStore
@@ -37,7 +30,10 @@ from gitops.storage.port import ObjectStore
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
+    from gitops.cluster.workspace import Stores, Workspace
+    from gitops.config.cache import CompileCache
     from gitops.graph import Embedder
+    from gitops.graph.port import GraphEngine
     from gitops.storage.s3 import S3Store
 
 _BUCKET_WORKERS = 16
@@ -53,6 +49,12 @@ def folder_workspace(
 
     `ephemeral` means that the folder is a temporary checkout, in which graph data must not be stored.
     """
+    # Commands on the rows of a graph need the places of this module, and nothing of the control plane.
+    from gitops.apply.provider import ClusterProvider
+    from gitops.cluster.workspace import Stores, Workspace
+    from gitops.config.folder import FolderTree
+    from gitops.ledger.folder import FolderLedger
+
     clock, faults = SystemClock(), faults or NoFaults()
 
     def open_stores(storage: str | None) -> Stores:
@@ -203,6 +205,9 @@ class _LazyEngine:
 
 def with_compile_cache(workspace: Workspace) -> Workspace:
     """The workspace of a command that only reads: if it is a folder, it uses the compile cache of the user."""
+    from gitops.cluster.workspace import Hints
+    from gitops.config.folder import FolderTree
+
     tree = workspace.tree
     if not isinstance(tree, FolderTree) or (cache := compile_cache(os.environ)) is None:
         return workspace
@@ -211,6 +216,8 @@ def with_compile_cache(workspace: Workspace) -> Workspace:
 
 def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
     """The cache that the environment means, if any."""
+    from gitops.config.disk_cache import DiskCache
+
     folder = cache_folder(environ)
     made_by = None if folder is None else edition()
     return None if folder is None or made_by is None else DiskCache(folder, made_by)

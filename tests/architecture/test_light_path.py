@@ -19,13 +19,13 @@ try:
     code = main(sys.argv[1:])
 except SystemExit as end:
     code = end.code
-loaded = sorted({name.partition(".")[0] for name in sys.modules})
+loaded = sorted({name.partition(".")[0] for name in sys.modules} | {name for name in sys.modules if name.count(".") == 1})
 sys.stderr.write(json.dumps({"code": code, "loaded": loaded}))
 """
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    """Top-level modules that a successful run of the command has loaded."""
+    """Top-level modules, and modules directly below them, that a successful run of the command has loaded."""
     run = subprocess.run(
         [sys.executable, "-c", PROBE, *arguments],
         cwd=ROOT,
@@ -68,6 +68,13 @@ def test_nothing_heavy_for_reading(folders, folder, verb, form):
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
 def test_nothing_heavy_for_a_look_at_schemas_and_queries(folders, form):
     assert loaded_by("lint", "--config", folders["new"], "--format", form).isdisjoint(HEAVY)
+
+
+def test_nothing_of_the_control_plane_for_rows(folders):
+    arguments = ("query", "knowledge", "find_person", "--param", "h=ada", "--config", folders["converged"])
+    found = {name.partition(".")[2] for name in loaded_by("graph", *arguments) if name.startswith("gitops.")}
+    assert "graph" in found
+    assert found.isdisjoint({"apply", "approvals", "approving", "audit", "bot", "cluster", "forge", "plan"})
 
 
 def test_nothing_heavy_for_the_way_back(folders):
