@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, schema_address
+from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Reason, Seen
 from gitops.model.kinds import rules_of
@@ -170,6 +170,8 @@ def _next_state(
     draft.use_approvals((a.approval_id for a in consumed), used)
     for graph, approval_id in removed:
         draft.remove_graph(graph, at=at, approval_id=approval_id, actor=actor)
-    for resource in desired.of_kind(Kind.GRAPH):
-        draft.renew(resource.address.name)
+    # The digest of a graph without changes is the desired one.
+    for graph in sorted({c.address.graph for c in changes if c.address.graph is not None}):
+        if graph_address(graph) in desired.resources:
+            draft.renew(graph)
     return draft.state(), tuple(consumed)

@@ -14,15 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 from tests.bench.clusters import query_text
 from tests.bench.hub import Measured, MeasuredRunner, MeteredHub, seeded_loop
-from tests.bench.measure import Effort, Figure, LeftOutError, process_figures
+from tests.bench.measure import Effort, Figure, Goals, LeftOutError, process_figures
 from tests.support.github import landing
 
 _QUERIES = 10
 _RESOURCES = _QUERIES + 2
 _CALLS_GOAL = 6.0
+_CONVERSATIONS_GOAL = 4.0
+_GROWTH_GOAL = 1.5
+_CROWD_GOAL = 2.0
+_CPU_GOAL_MS = 1000.0
+_COMMENT_GOAL_MS = 800.0
 _KIB = 1024
 _US = 1000.0
 _TEXTS = count(1_000_000)
@@ -42,7 +48,9 @@ def figures(effort: Effort) -> Iterator[Figure]:
     for verb in ("plan", "verify", "apply"):
         pairs = list(zip(one.warm[verb], many.warm[verb], strict=True))
         ratio = tuple(b.usage.wall_ms / a.usage.wall_ms for a, b in pairs)
-        yield Figure(f"{verb} event, {many.graphs} : {one.graphs} graphs", "x", ratio)
+        # Two sizes that are near say nothing about growth.
+        goal = None if effort.quick else _GROWTH_GOAL
+        yield Figure(f"{verb} event, {many.graphs} : {one.graphs} graphs", "x", ratio, goal)
         beyond = (many.graphs - one.graphs) * _RESOURCES
         grown = tuple(max(0.0, b.usage.cpu_ms - a.usage.cpu_ms) * _US / beyond for a, b in pairs)
         yield Figure(f"{verb} event: CPU per untouched resource", "us", grown)
@@ -113,10 +121,11 @@ class _Life:
         """What was seen."""
         for verb, runs in self.warm.items():
             name = f"{verb} event, {self.label}"
-            yield from process_figures(name, [m.usage for m in runs])
+            yield from process_figures(name, [m.usage for m in runs], Goals(cpu_ms=_CPU_GOAL_MS))
             if verb == "plan":
                 yield Figure(f"{name}: until the status", "ms", tuple(m.status_ms for m in runs))
-                yield Figure(f"{name}: until the comment", "ms", tuple(m.comment_ms for m in runs))
+                goal = _COMMENT_GOAL_MS if self.graphs == 1 else None
+                yield Figure(f"{name}: until the comment", "ms", tuple(m.comment_ms for m in runs), goal)
             yield from _traffic(name, runs, _CALLS_GOAL if verb == "plan" else None)
         name = f"plan event in a new clone, {self.label}"
         yield from process_figures(name, [m.usage for m in self.cold])
@@ -125,6 +134,10 @@ class _Life:
             name = f"{verb} event, {self.label}, {_OTHERS} other requests"
             yield Figure(name, "ms", (measured.usage.wall_ms,))
             yield Figure(f"{name}: calls of the forge", "n", (float(measured.traffic.calls),))
+            yield Figure(f"{name}: conversations of git", "n", (float(measured.traffic.conversations),))
+        alone = median(m.usage.wall_ms for m in self.warm["apply"])
+        beside = self.crowded["apply"].usage.wall_ms / alone
+        yield Figure(f"apply event, {self.label}, {_OTHERS} other requests : none", "x", (beside,), _CROWD_GOAL)
         yield Figure(f"the clone, {self.label}", "ms", tuple(took for took, _ in self.clones))
         yield Figure(f"the clone, {self.label}: by git", "KiB", tuple(size for _, size in self.clones))
 
@@ -135,6 +148,8 @@ def _traffic(name: str, runs: Sequence[Measured], goal: float | None) -> Iterato
 
     yield each("n", "calls of the forge", lambda m: m.traffic.calls, goal)
     yield each("KiB", "by these calls", lambda m: m.traffic.call_bytes / _KIB)
+    most = None if goal is None else _CONVERSATIONS_GOAL
+    yield each("n", "conversations of git", lambda m: m.traffic.conversations, most)
     yield each("n", "requests of git", lambda m: m.traffic.git_requests)
     yield each("KiB", "by git", lambda m: m.traffic.git_bytes / _KIB)
     yield each("ms", "in the fake GitHub", lambda m: m.traffic.served_ns / 1e6)

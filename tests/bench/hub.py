@@ -38,6 +38,7 @@ class Traffic:
     calls: int = 0
     call_bytes: int = 0
     git_requests: int = 0
+    conversations: int = 0
     git_bytes: int = 0
     served_ns: int = 0
     status: int | None = None
@@ -66,6 +67,8 @@ class MeteredServer(GitHubServer):
         """As git says."""
         begun, found = time.perf_counter_ns(), super().answer(environ, body)
         self.traffic.git_requests += 1
+        # Each begins by asking for the refs, or for what the server can do.
+        self.traffic.conversations += environ["PATH_INFO"].endswith("/info/refs")
         self.traffic.git_bytes += len(body) + len(found.partition(b"\r\n\r\n")[2])
         self.traffic.served_ns += time.perf_counter_ns() - begun
         return found

@@ -144,6 +144,7 @@ class Goals:
     """Promises about a whole process."""
 
     wall_ms: float | None = None
+    cpu_ms: float | None = None
     peak_mib: float | None = None
 
 
@@ -151,7 +152,7 @@ def process_figures(name: str, usages: Sequence[Usage], goals: Goals | None = No
     """The three figures of a program that ran once or several times."""
     goals = goals or Goals()
     yield Figure(name, "ms", tuple(u.wall_ms for u in usages), goals.wall_ms)
-    yield Figure(f"{name}, CPU", "ms", tuple(u.cpu_ms for u in usages))
+    yield Figure(f"{name}, CPU", "ms", tuple(u.cpu_ms for u in usages), goals.cpu_ms)
     yield Figure(f"{name}, peak memory", "MiB", tuple(u.peak_mib for u in usages), goals.peak_mib)
 
 
