@@ -80,7 +80,7 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
     workspace, draft = current.workspace, StateDraft(current.state)
     record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in need.approvals), record)
-    state = replace(draft.state(), revision=current.state.revision + 1)
+    state = replace(draft.state(), revision=current.state.next_revision)
     entry = make_entry(
         workspace,
         current.view,

@@ -31,7 +31,7 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind, LedgerEntry
 from gitops.model.origin import Origin
 from gitops.model.outcome import ApplyOutcome
-from gitops.model.plan import NodeOutcome, NodeResult, Plan
+from gitops.model.plan import ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.model.trust import DataGrowth
 from gitops.plan.plan import plan_session
 from gitops.plan.recovery_rules import Sweep
@@ -264,12 +264,21 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
         )
     )
     changes: dict[str, Change] = {change.address: change for change in run.plan.changes}
+    crashed: list[str] = []
+
+    def execute(node: ExecNode) -> NodeResult:
+        result = provider.apply(node, changes[node.id])
+        if result.facts.get(CRASHED):
+            crashed.append(node.id)
+        return result
+
     return run_graph(
         run.plan.graph,
-        lambda node: provider.apply(node, changes[node.id]),
+        execute,
         clock=workspace.clock,
         workers=workspace.workers or stores.workers,
         fail_fast=workspace.fail_fast,
+        stop=lambda: bool(crashed),
     )
 
 
@@ -297,7 +306,7 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
     swept = () if not run.swept.consumed else ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)
     changed |= any(a.consumed_at is None for a in recovered)
-    state = replace(settled.state, revision=current.state.revision + 1) if changed else current.state
+    state = replace(settled.state, revision=current.state.next_revision) if changed else current.state
     entry = make_entry(
         workspace,
         run.view,

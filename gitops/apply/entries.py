@@ -151,7 +151,7 @@ def settle_debts(current: Session) -> bool:
     if not found.settled:
         return True
     state = with_settled(current.state, found.settled, timestamp(current.at))
-    state = replace(state, revision=current.state.revision + 1)
+    state = replace(state, revision=current.state.next_revision)
     entry = make_entry(
         workspace,
         current.view,

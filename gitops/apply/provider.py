@@ -63,8 +63,7 @@ class ClusterProvider:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
         work.ledger.arm(intent)
-        with _failing_as(Code.GRAPH_CREATE_FAILED, node):
-            work.faults.reach("cluster_apply.before_graph_create")
+        work.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
             version = _publish(work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence))

@@ -6,7 +6,6 @@ queries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from gitops.apply.adopt import found_former
@@ -22,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReading
 from gitops.ledger.port import LedgerWrite
-from gitops.model.address import Address, Kind, graph_address, schema_address
+from gitops.model.address import Kind, graph_address, schema_address
 from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, EntryKind, FormerLedger, LedgerState, Status, StatusRecord
 from gitops.model.outcome import RefreshOutcome
@@ -58,30 +57,26 @@ def import_cluster(workspace: Workspace, *, adopt: bool = False) -> RefreshOutco
 
 
 def _record_observations(current: Session, operation: str, former: FormerLedger | None = None) -> RefreshOutcome:
-    digests: Mapping[Address, str] = current.loaded.digests()
-    state: LedgerState | None = None
-    if current.ready:
-        _observe_and_write(current, operation, former)
-        state = current.view.state
-        digests = {} if state is None else state.digests()
+    unwritten = _observe_and_write(current, operation, former) if current.ready else None
     return RefreshOutcome(
         config_dir=current.workspace.config_dir,
         operation=operation,
         observations=current.observations(),
-        digests=digests,
-        state=state,
+        state=current.view.state,
+        unwritten=unwritten,
         diagnostics=tuple(current.problems),
     )
 
 
-def _observe_and_write(current: Session, operation: str, former: FormerLedger | None) -> None:
+def _observe_and_write(current: Session, operation: str, former: FormerLedger | None) -> LedgerState | None:
+    """Observe and write the ledger; what an import observed is returned where it is not written."""
     workspace, stores, problems = current.workspace, current.opened, current.problems
     if operation == "import" and workspace.governance is not None:
         try:
             workspace.governance.admit(current.view)
         except GitopsError as problem:
             problems.add_error(problem)
-            return
+            return None
     swept = recover(stores, current.view, problems, at=workspace.stamp())
     draft = StateDraft(verify_catalog(stores.ledger, swept.state, problems))
     broken = []
@@ -101,10 +96,10 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
         problems.add(Code.GRAPH_OBSERVATION_ERROR, "graphs", "cannot be observed: " + "; ".join(broken))
     state, importing = draft.state(), operation == "import"
     if importing and problems.has_errors:
-        return
+        return state
     if importing and not diff(current.desired, state):
         state = replace(state, config_digest=current.desired.config_digest)
-    state = replace(state, revision=1 if importing else current.state.revision + 1)
+    state = replace(state, revision=1 if importing else current.state.next_revision)
     listing = stores.ledger.approvals()
     owed = announced_debts(listing.announced, swept.consumed)
     state = with_debts(state, owed)
@@ -131,6 +126,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     except GitopsError as error:
         problems.add_error(error)
     report_debts(open_debts(current.state), problems)
+    return None
 
 
 def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, graph: str) -> None:

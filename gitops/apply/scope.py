@@ -118,7 +118,7 @@ def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: C
     draft = StateDraft(current.state)
     record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in consumed), record)
-    state = replace(draft.state(), revision=current.state.revision + 1)
+    state = replace(draft.state(), revision=current.state.next_revision)
     gated = {change.address, *(requirement.resource for requirement in plan.approvals_required)}
     entry = make_entry(
         workspace,

@@ -219,16 +219,16 @@ def debt_of(evidence: ApprovalEvidence) -> Debt | None:
     return Debt(approval.approval_id, evidence.commit, approval.resource, approval.approved_by, reason)
 
 
-def is_approval_record(record: Mapping[str, Any]) -> bool:
+def is_approval_record(record: Any) -> bool:
     """Whether a record of the state is of a consumed approval, and not of a decision."""
-    return "countersigns" not in record and "revokes" not in record
+    return not isinstance(record, Mapping) or ("countersigns" not in record and "revokes" not in record)
 
 
 def open_debts(state: LedgerState) -> tuple[Debt, ...]:
     """Debts without a countersignature, by approval id. A debt that cannot be read is open until it is settled."""
-    settled = {str(r["countersigns"]) for r in state.approval_records.values() if "countersigns" in r}
+    settled = {str(r["countersigns"]) for r in state.decided.values() if "countersigns" in r}
     debts = []
-    for approval_id, record in sorted(state.approval_records.items()):
+    for approval_id, record in sorted(state.decided.items()):
         if "debt" in record and approval_id not in settled:
             values = record["debt"] if isinstance(record["debt"], Mapping) else {}
             found = (values.get(name) for name in ("commit", "resource", "principal", "reason"))

@@ -87,7 +87,7 @@ def with_revocations(state: LedgerState, revoked: Iterable[RecordedRevocation], 
 
 def recorded_revocations(state: LedgerState) -> frozenset[tuple[str, str | None]]:
     """The approvals that the ledger records as revoked, by id and approver (None: any): rule 3."""
-    found = (record for record in state.approval_records.values() if "revokes" in record)
+    found = (record for record in state.decided.values() if "revokes" in record)
     return frozenset(
         (str(record["revokes"]), by if isinstance(by := record.get("approved_by"), str) else None) for record in found
     )

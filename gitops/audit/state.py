@@ -53,7 +53,7 @@ def check_transition(transition: StateTransition) -> None:
         raise _mismatch(
             "an announcement changed the state" if entry.kind is EntryKind.INTENT else "a repair changed it"
         )
-    if after != before and after.revision != before.revision + 1:
+    if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)
     _check_approval_records(transition, completed)

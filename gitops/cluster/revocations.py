@@ -65,7 +65,7 @@ def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerVi
     if not revoked or view.entry is None or view.state is None or view.trust is None:
         return view
     at = timestamp(view.time(context.clock.now()))
-    state = replace(with_revocations(view.state, revoked, at), revision=view.state.revision + 1)
+    state = replace(with_revocations(view.state, revoked, at), revision=view.state.next_revision)
     entry = replace(
         view.entry,
         kind=EntryKind.REVOKE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -11,6 +12,7 @@ from typing import TypeVar
 from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.revocations import RevocationContext, record_revocations
 from gitops.cluster.workspace import Stores, Workspace
+from gitops.config.cluster_yaml import declared_storage, read_cluster
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import SourceMovedError
 from gitops.core.clock import timestamp
@@ -21,6 +23,7 @@ from gitops.ledger.port import LedgerView
 from gitops.model.ledger import LedgerState, LockInfo, LockObservation
 from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
+from gitops.storage.address import StorageRootError
 
 T = TypeVar("T", bound=VerbOutcome)
 
@@ -79,7 +82,7 @@ class Session:
     def observations(self) -> StateObservations:
         """What the session has observed of ledger and lock so far."""
         if self.stores is None:
-            return StateObservations()
+            return StateObservations(*_places(self.workspace))
         now = self.workspace.clock.now()
         return observe(self.stores.ledger, self.view, self.held, now, acquired=self.lock_id)
 
@@ -132,6 +135,16 @@ def _run(current: Session, operation: str, need: StateNeed, body: Callable[[Sess
         raise
     left = _release_lock(current)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *left)) if left else outcome
+
+
+def _places(workspace: Workspace) -> tuple[str, str]:
+    """Where ledger and lock are by a folder that is refused; empty where it does not declare that."""
+    with suppress(GitopsError, StorageRootError):
+        cluster, _ = read_cluster(workspace.tree)
+        if cluster is not None:
+            ledger = workspace.open_stores(declared_storage(cluster)).ledger
+            return ledger.state_path, ledger.lock_path
+    return "", ""
 
 
 def _release_lock(current: Session) -> Diagnostics:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _GRAPH_PREFIX = "graph."
 # The first time registers what a file declares and the second reports it as declared again; more would repeat that.
 _MAX_LISTED = 2
+# A file name has at most 255 bytes on most file systems, and the folder of a graph that is being made 31 more than its id.
+_LONGEST_GRAPH = 224
 
 
 class LoadedGraph(NamedTuple):
@@ -89,7 +91,7 @@ class ResourceLoader:
         """Load one graph with its schema and queries."""
         graph, at = declared.id.value, f"graphs.{shown(declared.id.value)}"
         problems = len(self.reader.found)
-        named = self.check_name(graph, at, declared.id)
+        named = self.check_name(graph, at, declared.id, most=_LONGEST_GRAPH)
         path = declared.schema.value
         file = self.reader.file(path, f"{at}.schema", declared.schema, missing=Code.SCHEMA_FILE_MISSING)
         loading = _GraphLoading(self, at, file)
@@ -141,11 +143,13 @@ class ResourceLoader:
             address = policy_address(name)
             self.resources[address] = Resource(address, file.digest, path, file.content, tuple(sorted(bindings)))
 
-    def check_name(self, name: str, at: str, place: Text | SourceRef) -> bool:
-        """Whether a text is a valid name; reported if not."""
-        if is_name(name):
+    def check_name(self, name: str, at: str, place: Text | SourceRef, *, most: int | None = None) -> bool:
+        """Whether a text is a valid name, of at most so many characters; reported if not."""
+        if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
+        if is_name(name):
+            message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
         self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place))
         return False
 

@@ -130,6 +130,8 @@ OBJECT_ID = text_form(lambda text: _OBJECT_ID.match(text) is not None, "the full
 ULID = text_form(is_ulid, "a ULID")
 TIME = text_form(lambda text: text.endswith("Z") and parse_timestamp(text) is not None, "an RFC 3339 time in UTC")
 BOOLEAN = Form(_exactly(bool, "true or false"))
+JSON: Form[Any] = Form(lambda value: value)
+"""Any JSON value."""
 OBJECT: Form[Mapping[str, Any]] = Form(_object, dict)
 """An object with any content."""
 

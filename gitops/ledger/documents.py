@@ -29,6 +29,7 @@ from gitops.documents.codec import Document
 from gitops.documents.forms import (
     BOOLEAN,
     DIGEST,
+    JSON,
     LINE,
     OBJECT,
     OBJECT_ID,
@@ -126,7 +127,7 @@ STATE = Document(
                 "resource_statuses": optional(
                     map_of(_STATUS, key=Address, shortcut=_plain_status), _EMPTY, attribute="statuses"
                 ),
-                "approval_records": optional(map_of(OBJECT, key=str), _EMPTY),
+                "approval_records": optional(map_of(JSON, key=str), _EMPTY),
                 "recovery_records": optional(map_of(OBJECT, key=str), _EMPTY),
                 "observations": optional(map_of(OBJECT, key=Address), _EMPTY),
             },

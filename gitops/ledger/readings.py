@@ -17,7 +17,7 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityEr
 from gitops.ledger import layout
 from gitops.ledger.documents import read_intent, read_lock, read_sound, read_state
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
-from gitops.model.ledger import LockObservation, UnreadableDocument
+from gitops.model.ledger import LedgerState, LockObservation, UnreadableDocument
 
 __all__ = [
     "FoundDocument",
@@ -146,15 +146,15 @@ def conflict_error() -> ConflictError:
 
 
 def check_write(view: LedgerView, write: LedgerWrite) -> None:
-    """Check what the caller of `commit` has to ensure: a readable base, and a revision that grows by exactly one.
+    """Check what the caller of `commit` has to ensure: a readable base, and the revision after its own.
 
     Raises BugError.
     """
     if view.found and view.state is None:
         raise BugError("a commit against a ledger that could not be read")
-    base = 0 if view.state is None else view.state.revision
-    if write.state.revision != base + 1:
-        raise BugError(f"a commit of revision {write.state.revision} on top of revision {base}")
+    base = view.state or LedgerState()
+    if write.state.revision != base.next_revision:
+        raise BugError(f"a commit of revision {write.state.revision} on top of revision {base.revision}")
 
 
 def _sort(

@@ -237,6 +237,9 @@ class AppliedResource:
     applies_to: tuple[str, ...] | None = None
 
 
+_HIGHEST_REVISION = 2**64 - 1
+
+
 def _empty() -> Mapping[Any, Any]:
     return MappingProxyType({})
 
@@ -252,9 +255,19 @@ class LedgerState:
     config_digest: str | None = None
     resources: Mapping[Address, AppliedResource] = field(default_factory=_empty)
     statuses: Mapping[Address, StatusRecord] = field(default_factory=_empty)
-    approval_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
+    approval_records: Mapping[str, Any] = field(default_factory=_empty)
     recovery_records: Mapping[str, Mapping[str, Any]] = field(default_factory=_empty)
     observations: Mapping[Address, Mapping[str, Any]] = field(default_factory=_empty)
+
+    @property
+    def next_revision(self) -> int:
+        """The revision of the next state; the highest one that other programs can read is followed by itself."""
+        return min(self.revision + 1, _HIGHEST_REVISION)
+
+    @property
+    def decided(self) -> Mapping[str, Mapping[str, Any]]:
+        """The records of approvals that say something; a ledger of another program may hold any value there."""
+        return {each: record for each, record in self.approval_records.items() if isinstance(record, Mapping)}
 
     @property
     def vanished(self) -> frozenset[Address]:

@@ -227,12 +227,15 @@ class ReadyOutcome(VerbOutcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOutcome(VerbOutcome):
-    """`refresh` and `import`: the ledger after observation. `digests` are desired ones if it ended before reading."""
+    """`refresh` and `import`: the ledger afterwards, None if there is none.
+
+    `unwritten` is what an import observed that could not observe everything, and therefore wrote nothing.
+    """
 
     operation: str
     observations: StateObservations
-    digests: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
     state: LedgerState | None = None
+    unwritten: LedgerState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

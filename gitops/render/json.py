@@ -103,12 +103,10 @@ def _form(outcome: VerbOutcome) -> Form:
             form["resource_digests"] = state.digests() if state else {}
             form |= _recorded(state)
         case RefreshOutcome(state=state):
-            # Without a ledger the digests are the desired ones.
-            digests = state.digests() if state else outcome.digests
             form = {"operation": outcome.operation, **form}
             form["state_observations"] = _observations(outcome.observations)
-            form["resource_digests"] = {text: digests[text] for text in sorted(digests)}
-            form |= _recorded(state)
+            form["resource_digests"] = state.digests() if state else {}
+            form |= _recorded(state or outcome.unwritten)
         case ReadyOutcome():
             form["state_observations"] = _observations(outcome.observations)
             form["graphs"] = [

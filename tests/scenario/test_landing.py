@@ -123,3 +123,26 @@ def test_text_and_json_say_it(cluster):
     assert form["lands"] is False
     assert [each["code"] for each in form["obstacles"]] == ["graph_migration_unsupported"]
     assert f"    {SCHEMA_ADDRESS}: changing property type of `Person.born`" in to_text(planned)
+
+
+def test_only_a_plan_reports_that_a_migration_cannot_be_previewed(cluster):
+    cluster.converge()
+    cluster.twin.leave_partial_root(cluster.uri("knowledge"))
+    cluster.write("knowledge.pg", WIDER)
+    assert "schema_preview_unavailable" in codes(cluster.plan())
+    assert codes(cluster.apply()).count("schema_preview_unavailable") == 0
+
+
+def test_an_approval_is_stale_also_for_a_graph_that_is_created(cluster):
+    """It was given to delete a graph, which was taken out of the ledger in another way and is declared again."""
+    cluster.converge()
+    graphs, policies = cluster.graphs, cluster.policies
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+    assert cluster.approve(GRAPH).ok
+    cluster.put_state(LedgerState(revision=7))
+    cluster.graphs, cluster.policies = graphs, policies
+    cluster.save()
+    assert [(d.code, d.path) for d in cluster.plan().diagnostics if d.code == "approval_stale"] == [
+        ("approval_stale", GRAPH)
+    ]

@@ -12,6 +12,7 @@ from gitops.core.errors import RemoteError
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.ledger import LedgerState
+from gitops.render.json import envelope
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
 from tests.support.memory_ledger import MemoryLedger
 
@@ -72,7 +73,11 @@ def test_import_writes_nothing_if_a_graph_does_not_open(cluster):
     outcome = cluster.import_()
     assert codes(outcome) == ["graph_observation_error"]
     assert cluster.state_bytes is None
-    assert outcome.digests == {}
+    form = envelope(outcome)
+    assert form["resource_digests"] == {}
+    # What was seen is shown, and nothing of it is recorded.
+    assert form["resource_statuses"]["graph.knowledge"]["status"] == "error"
+    assert form["observations"]["graph.knowledge"]["exists"] is True
 
 
 def test_a_lost_ledger_is_made_again_from_what_is_there(cluster):
@@ -89,8 +94,21 @@ def test_a_lost_ledger_is_made_again_from_what_is_there(cluster):
 # Refresh.
 
 
+def test_a_second_import_shows_the_ledger_and_not_what_is_declared(cluster):
+    cluster.converge()
+    recorded = cluster.state.digests()
+    cluster.write("knowledge.pg", WIDER)
+    outcome = cluster.import_()
+    assert codes(outcome) == ["state_already_exists"]
+    form = envelope(outcome)
+    assert form["resource_digests"] == recorded
+    assert set(form["resource_statuses"]) == set(statuses(cluster.state))
+
+
 def test_refresh_needs_a_ledger(cluster):
-    assert codes(cluster.refresh()) == ["state_missing"]
+    outcome = cluster.refresh()
+    assert codes(outcome) == ["state_missing"]
+    assert envelope(outcome)["resource_digests"] == {}
     assert cluster.files() == []
 
 
@@ -364,3 +382,38 @@ def test_verification_covers_policies_too(cluster):
     assert found(cluster.status(), "catalog_payload_missing").path == "policy.base"
     cluster.refresh()
     assert rulings(cluster.plan().plan.changes) == {"policy.base": "create applied"}
+
+
+# What other programs write.
+
+
+def test_records_of_any_form_and_the_highest_revision_are_kept(cluster):
+    """Another program may record an approval as it likes, and may have counted as far as it can."""
+    cluster.converge()
+    document = json.loads(cluster.state_bytes)
+    document |= {"approval_records": {"a": "used", "b": 7, "c": None, "d": [1]}, "state_revision": 2**64 - 1}
+    cluster.plant(STATE, json.dumps(document).encode())
+    assert cluster.status().ok
+    assert codes(cluster.refresh()) == []
+    kept = json.loads(cluster.state_bytes)
+    assert kept["approval_records"] == document["approval_records"]
+    assert kept["state_revision"] == 2**64 - 1
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply", "refresh"])
+def test_a_refused_folder_still_says_where_its_ledger_is(cluster, verb):
+    cluster.converge()
+    known = cluster.plan().observations
+    cluster.write("knowledge.pg", "node {")
+    refused = getattr(cluster, verb)()
+    assert not refused.ok
+    assert (refused.observations.state_path, refused.observations.lock_path) == (known.state_path, known.lock_path)
+    assert known.state_path
+
+
+def test_the_name_of_a_graph_fits_its_folder(cluster):
+    names = ("g" * 224, "h" * 225)
+    document = {"version": 1, "graphs": {name: {"schema": "knowledge.pg"} for name in names}}
+    cluster.write("cluster.yaml", json.dumps(document))
+    (problem,) = cluster.validate().diagnostics
+    assert (problem.code, "at most 224" in problem.message) == ("invalid_resource_id", True)

@@ -320,7 +320,7 @@ def test_another_writer_before_the_state_write(cluster):
 def test_failure_before_a_graph_is_created(cluster):
     cluster.put_state(LedgerState())
     outcome = cluster.apply(faults=FailAt("cluster_apply.before_graph_create"))
-    assert found(outcome, "graph_create_failed").path == GRAPH
+    assert found(outcome, "injected_failpoint").path == GRAPH
     assert len(cluster.sidecars) == 1
     assert cluster.twin.dump() == {}
     assert cluster.state.resources == {}
@@ -338,6 +338,16 @@ def test_death_after_a_graph_is_created(cluster):
     assert "cluster_recovery_rolled_forward" in codes(outcome)
     assert outcome.converged
     assert cluster.sidecars == []
+
+
+def test_after_a_death_no_further_graph_is_touched(cluster):
+    cluster.graphs = {"alpha": {}, "beta": {}, "gamma": {}}
+    cluster.policies = {}
+    cluster.save()
+    cluster.put_state(LedgerState())
+    dead_run(cluster, "after_graph_create")
+    assert list(cluster.twin.dump()) == [cluster.uri("alpha")]
+    assert cluster.apply().converged
 
 
 def test_failure_before_a_migration(cluster):

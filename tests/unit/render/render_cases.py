@@ -375,7 +375,6 @@ VERBS: dict[str, VerbOutcome] = {
         config_dir=".",
         operation="import",
         observations=NOTHING,
-        digests={Address("graph.knowledge"): digest("2")},
         diagnostics=problems(("graph_observation_error", "graphs", "graph knowledge does not open", None)),
     ),
     "ready_ok": ReadyOutcome(
