@@ -417,3 +417,22 @@ def test_the_name_of_a_graph_fits_its_folder(cluster):
     cluster.write("cluster.yaml", json.dumps(document))
     (problem,) = cluster.validate().diagnostics
     assert (problem.code, "at most 224" in problem.message) == ("invalid_resource_id", True)
+
+
+def test_a_lost_graph_heals_when_its_files_come_back_and_is_not_made_again_without_approval(cluster):
+    cluster.converge()
+    uri = cluster.uri("knowledge")
+    bring_back, recorded = cluster.twin.back_up(uri), cluster.state.digests()
+    cluster.twin.delete_tree(uri)
+    assert "backup" in (found(cluster.refresh(), "graph_vanished").fix or "")
+    planned = cluster.plan()
+    (gate,) = planned.plan.approvals_required
+    assert (gate.resource, gate.satisfied, planned.lands) == ("graph.knowledge", False, False)
+    assert gate.reason == "the graph vanished: to create it again is to give up its data"
+    assert not cluster.apply().converged
+    assert cluster.twin.dump() == {}
+    bring_back()
+    assert codes(cluster.refresh()) == []
+    assert cluster.state.digests() == recorded
+    assert cluster.plan().plan.changes == ()
+    assert cluster.plan().lands
