@@ -152,7 +152,7 @@ def _names(addresses: Iterable[str]) -> tuple[str, ...]:
 
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:

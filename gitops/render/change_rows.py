@@ -104,7 +104,8 @@ def change_rows(
         breaks = list(broken.get(change.address, ())[:_NAMES])
         if queries := in_graph.get(change.address):
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
-            breaks.append(f"breaks callers of {', '.join(queries[:_NAMES])}{more}")
+            names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
+            breaks.append(f"breaks callers of {names}{more}")
         seen = () if change.seen is None or change.action is Action.DELETE else (change.seen.words,)
         rows.append(
             {

@@ -59,7 +59,7 @@ def test_a_report_says_what_moved_since_the_one_before(stage: Stage) -> None:
     stage.handle(_event(stage, action=RequestAction.UPDATED))
     reported = stage.loop.comment(1)
     assert (
-        "Since the plan before:\n\n- it also changes `graph.notes, query.notes.titles`\n- its head moved from"
+        "Since the plan before:\n\n- it also changes `graph.notes`, `query.notes.titles`\n- its head moved from"
         in reported
     )
     # Delivered again it is the same report.
@@ -148,7 +148,7 @@ def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Sta
     notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
     assert stage.loop.status(back, "plan") == "success: 0 change(s)"
     assert "no changes**" in stage.loop.comment(1)
-    assert "- it no longer changes `graph.legacy, schema.legacy`" in stage.loop.comment(1)
+    assert "- it no longer changes `graph.legacy`, `schema.legacy`" in stage.loop.comment(1)
     assert "IRREVERSIBLE" not in stage.loop.comment(1)
     assert verdict(notes) is RunResult.DONE
     assert stage.loop.request(1).labels == ()

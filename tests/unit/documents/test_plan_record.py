@@ -77,14 +77,14 @@ NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b
             replace(NOW, report_digest="d" * 64, changes=("graph.c",), count=1, missing=("graph.c",), errors=2),
             (
                 "errors: 0, before 2",
-                "it also changes graph.a, graph.b",
-                "it no longer changes graph.c",
-                "an approval is missing now for graph.b",
+                "it also changes `graph.a`, `graph.b`",
+                "it no longer changes `graph.c`",
+                "an approval is missing now for `graph.b`",
             ),
         ),
         (
             replace(NOW, report_digest="d" * 64, missing=("graph.a", "graph.b")),
-            ("no approval is missing any more for graph.a",),
+            ("no approval is missing any more for `graph.a`",),
         ),
         (replace(NOW, report_digest="d" * 64, count=300), ("changes: 2, before 300",)),
     ],
