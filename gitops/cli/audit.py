@@ -19,7 +19,7 @@ from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
 from gitops.audit.walk import entry_ids
-from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, show_error, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, say_report, show_error, show_form
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
@@ -47,11 +47,11 @@ def log(options: argparse.Namespace) -> int:
     if options.json:
         show_form(log_form(records))
     else:
-        say(log_text(records))
+        say_report(log_text(records, verbose=options.verbose), options)
     try:
         _check_seen(local, rule, head)
     except GitopsError as error:
-        show_error(error, as_json=False)
+        show_error(error, options, as_json=False)
         return FAILED
     return OK if all(record.ok for record in records) else FAILED
 
@@ -79,7 +79,7 @@ def audit(options: argparse.Namespace) -> int:
     elif form == "in-toto":
         complain(audit_text(report).rstrip("\n"))
     else:
-        say(audit_text(report))
+        say_report(audit_text(report), options)
     return OK if report.ok else FAILED
 
 

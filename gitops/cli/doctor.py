@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, complain, open_project, say
+from gitops.cli.shared import FAILED, OK, complain, open_project, say, say_report
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
@@ -41,7 +41,10 @@ def doctor(options: argparse.Namespace) -> int:
     found = tuple(replace(f, detail=redact(f.detail), fix=redact(f.fix)) for f in sort_findings(findings))
     bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
     ok = not any(each.health in bad for each in found)
-    say(json.to_text(findings_form(found, ok=ok)) if options.json else findings_text(found))
+    if options.json:
+        say(json.to_text(findings_form(found, ok=ok)))
+    else:
+        say_report(findings_text(found), options)
     return OK if ok else FAILED
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gitops.core.errors import GitopsError
 from gitops.wiring.system import git_setting
@@ -82,7 +83,9 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
     else:
         from gitops.render.text import to_text
 
-        say(to_text(result))
+        quiet, verbose = getattr(options, "quiet", False), getattr(options, "verbose", False)
+        if report := to_text(result, quiet=quiet, verbose=verbose):
+            say_report(report, options)
     return OK if result.ok else FAILED
 
 
@@ -93,7 +96,22 @@ def show_form(form: Mapping[str, Any] | list[Any]) -> None:
     say(json.to_text(form))
 
 
-def show_error(error: GitopsError, *, as_json: bool) -> int:
+def say_report(report: str, options: argparse.Namespace) -> None:
+    """Print a report, on a terminal with colours."""
+    say(_painted(report, options, sys.stdout))
+
+
+def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
+    """A report with colours if `output` is a terminal that has them and its user wants them: https://no-color.org."""
+    wanted = not (options.no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
+    if not (wanted and output.isatty()):
+        return report
+    from gitops.render.colour import coloured
+
+    return coloured(report)
+
+
+def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
     """Print the problem that ended a command before it had an outcome, and return the exit code."""
     from gitops.core.diagnostics import Diagnostics
     from gitops.render.characters import visible
@@ -104,7 +122,7 @@ def show_error(error: GitopsError, *, as_json: bool) -> int:
     if as_json:
         show_form({"ok": False, "diagnostics": problems.to_json()})
     else:
-        complain("\n".join(map(visible, diagnostic_lines(problems))))
+        complain(_painted("\n".join(map(visible, diagnostic_lines(problems))), options, sys.stderr))
     return FAILED
 
 

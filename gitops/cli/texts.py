@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_report, show_form
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
@@ -48,7 +48,7 @@ def lint(options: argparse.Namespace) -> int:
 
         show_form(sarif_log(outcome, _relative_to(here, _repository_root(here))))
     else:
-        say(lint_text(outcome, _relative_to(here, os.getcwd())))  # noqa: PTH109 - as the shell shows it
+        say_report(lint_text(outcome, _relative_to(here, os.getcwd())), options)  # noqa: PTH109 - as the shell shows it
     return OK if outcome.ok(strict=options.strict) else FAILED
 
 

@@ -14,12 +14,13 @@ from gitops.render.json import Form, present, rule_forms
 from gitops.render.text import republished_lines, rule_line
 
 _SHORT = 8
+_CHANGES = 10
 _VIA = {Via.SIGNATURE: "", Via.FORGE: " on the forge", Via.BREAK_GLASS: " alone, in an emergency"}
 
 
-def log_text(records: Sequence[LogRecord]) -> str:
-    """Each entry on a line, its changes indented under it with those who approved them."""
-    lines = [line for record in records for line in _entry_lines(record)]
+def log_text(records: Sequence[LogRecord], *, verbose: bool = False) -> str:
+    """Each entry on a line, its changes indented under it with those who approved them; `verbose` lists all changes."""
+    lines = [line for record in records for line in _entry_lines(record, verbose=verbose)]
     return "".join(visible(line) + "\n" for line in lines or ["no ledger entries"])
 
 
@@ -58,7 +59,17 @@ def audit_form(report: AuditReport) -> Form:
     }
 
 
-def _entry_lines(record: LogRecord) -> list[str]:
+def _listed(changes: Sequence[EntryChange], record: LogRecord) -> list[EntryChange]:
+    """The first changes of an entry, and all that were approved, that change rules or that were not applied."""
+    marked = {each.use.resource for each in record.approvals} | {each.address for each in record.rules}
+    return [
+        change
+        for number, change in enumerate(changes)
+        if number < _CHANGES or change.disposition != "applied" or change.resource in marked
+    ]
+
+
+def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
     entry = record.entry
     if entry is None:
         return [f"entry unreadable  commit {record.commit[:_SHORT]}  {record.signature}"]
@@ -76,13 +87,15 @@ def _entry_lines(record: LogRecord) -> list[str]:
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
     shown = [change for change in entry.changes if change.resource not in record.republished]
-    for change in shown:
+    listed = shown if verbose else _listed(shown, record)
+    for change in listed:
         mark = " [bindings]" if change.binding_change else ""
         reason = f": {change.reason}" if change.reason is not None else ""
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
+    lines += [f"  and {len(shown) - len(listed)} more changes; -v lists them"] if len(listed) < len(shown) else []
     lines += [f"  {line}" for line in republished_lines(record.republished)]
     changed = {change.resource for change in entry.changes}
     others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)

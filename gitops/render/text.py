@@ -41,15 +41,19 @@ _SYNC = {
 }
 
 
-def to_text(outcome: VerbOutcome) -> str:
-    """The whole output of a command, each line ended by a line feed. Raises KeyError for an unknown outcome."""
-    return "".join(visible(line) + "\n" for line in [*_body(outcome), *diagnostic_lines(outcome.diagnostics)])
+def to_text(outcome: VerbOutcome, *, quiet: bool = False, verbose: bool = False) -> str:
+    """The output of a command, each line ended by a line feed; `quiet` prints only problems, `verbose` all remedies.
+
+    Raises KeyError for an unknown outcome.
+    """
+    body = [] if quiet else _body(outcome)
+    return "".join(visible(line) + "\n" for line in [*body, *diagnostic_lines(outcome.diagnostics, verbose=verbose)])
 
 
-def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
+def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False) -> list[str]:
     """`ERROR code path: message (file:line:column)`, those of one file from top to bottom.
 
-    The remedy of an error is on a line of its own, below the first error that has it.
+    The remedy of an error, or with `verbose` of any problem, is on a line of its own, below the first one that has it.
     """
     lines: list[str] = []
     fixes = set[str]()
@@ -58,7 +62,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
         place = f" ({d.source})" if d.source is not None else ""
         where = f" {d.path}" if d.path else ""
         lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
-        if is_error and d.fix is not None and d.fix not in fixes:
+        if (is_error or verbose) and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)
             lines.append(f"      fix: {d.fix}")
     return lines

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from gitops import __version__
-from gitops.cli.main import build_parser
+from gitops.cli.parser import build_parser
 from gitops.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
 from gitops.git.hooks import _NAMES

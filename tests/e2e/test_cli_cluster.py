@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,30 @@ def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
     assert gitops(*at, "--graph-format", "mermaid").startswith("flowchart LR")
     cluster.write("knowledge.pg", "node {")
     gitops(*at, "--detailed-exitcode", code=1)
+
+
+def test_colours_are_for_terminals(gitops, cluster, folder):
+    at = ("plan", "--config", folder)
+    assert "\x1b" not in gitops(*at)
+    assert "\x1b[32m  Create graph.knowledge\x1b[0m" in _on_terminal(gitops, *at)
+    assert "\x1b" not in _on_terminal(gitops, *at, "--no-color")
+    gitops.environ["NO_COLOR"] = "1"
+    assert "\x1b" not in _on_terminal(gitops, *at)
+    assert gitops(*at, "--quiet") == ""
+
+
+def _on_terminal(gitops, *arguments: str) -> str:
+    """What the command prints on a terminal."""
+    mine, its = os.openpty()
+    run = subprocess.Popen([*PROGRAM, *arguments], env={**gitops.environ, "PYTHONPATH": str(ROOT)}, stdout=its)
+    os.close(its)
+    printed = b""
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(mine, 65536):
+            printed += part
+    os.close(mine)
+    assert run.wait() == 0
+    return printed.decode()
 
 
 def test_a_life_in_json(gitops, cluster, folder):

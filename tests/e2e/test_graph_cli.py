@@ -248,6 +248,8 @@ def test_a_mutation_is_one_version_or_none(run: Run) -> None:
     assert closed.out == "graph mutate: 1 node(s) and 2 edge(s) of rail, manifest version 4\n"
     assert run("query", "by_name", "--param", "name=Beech", "--at", "3", "--json").json["row_count"] == 1
     assert run("query", "by_name", "--param", "name=Beech", "--json").json["row_count"] == 0
+    shown = [run("show", "--at", when, "--json").json["manifest_version"] for when in ("3", "2999-01-01T00:00:00Z")]
+    assert shown == [3, 4]
 
 
 def test_a_branch_is_a_place_to_try_things(run: Run) -> None:

@@ -24,6 +24,9 @@ Plan, approve and apply clusters of graph databases from git.
 |---|---|
 | `--version` | show program's version number and exit |
 | `--as ACTOR` | who is acting; default: git config gitops.actor |
+| `--no-color` | print no colours; the variable NO_COLOR says the same |
+
+`--as` and `--no-color` may also stand after the command.
 """
 
 

@@ -21,23 +21,27 @@ _MAX_PORT = 65_535
 class Argument:
     """One argument: its name, its value, what it means, and further settings of `argparse.ArgumentParser.add_argument`.
 
-    `value` is what stands for the value in the help, or the values to choose from; it is empty for a flag.
+    `value` is what stands for the value in the help, or the values to choose from; it is empty for a flag. `short` is
+    another name.
     """
 
-    def __init__(self, name: str, value: str | tuple[str, ...], meaning: str, **settings: Any) -> None:
+    def __init__(
+        self, name: str, value: str | tuple[str, ...], meaning: str, *, short: str = "", **settings: Any
+    ) -> None:
         shape = {"metavar": value} if isinstance(value, str) else {"choices": value}
         self.name, self.meaning = name, meaning
+        self.names = (short, name) if short else (name,)
         self.settings = {**(shape if value else {"action": "store_true"}), **settings, "help": meaning}
         shown = value if isinstance(value, str) else "|".join(value)
-        self.label = f"{name} {shown}".strip() if name.startswith("-") else shown
-        """The argument as a person types it: `--limit N`, `FILE`, `--mode merge|append`."""
+        self.label = f"{', '.join(self.names)} {shown}".strip() if name.startswith("-") else shown
+        """The argument as a person types it: `--limit N`, `FILE`, `--mode merge|append`, `-q, --quiet`."""
         if settings.get("nargs") == "*":
             self.label = f"[{shown} ...]"
 
 
-def flag(name: str, meaning: str) -> Argument:
+def flag(name: str, meaning: str, *, short: str = "") -> Argument:
     """An argument without a value."""
-    return Argument(name, "", meaning)
+    return Argument(name, "", meaning, short=short)
 
 
 class Group:
@@ -80,6 +84,8 @@ class Command:
 
 
 JSON = flag("--json", "print one JSON document")
+QUIET = flag("--quiet", "print only problems", short="-q")
+VERBOSE = flag("--verbose", "print the remedy of warnings too", short="-v")
 CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folder)")
 PROJECT = Group(
     Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, FORGE, PATHS, PROJECT, REQUEST, STRICT, Argument, Command, flag, up_to
+from gitops.cli.commands.arguments import (
+    CONFIG,
+    FORGE,
+    PATHS,
+    PROJECT,
+    QUIET,
+    REQUEST,
+    STRICT,
+    VERBOSE,
+    Argument,
+    Command,
+    flag,
+    up_to,
+)
 
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
+_LOUDNESS = (QUIET, VERBOSE)
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
 _COMMIT = Argument("--commit", "COMMIT", "the commit of the approval that you have seen; needed without a terminal")
 _YES = flag("--yes", "do not ask on a terminal, because the command names what you have seen")
@@ -64,7 +78,7 @@ SETUP_COMMANDS = (
 
 def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument) -> Command:
     """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
-    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs)
+    return Command(name, summary, verb, *_LOUDNESS, CONFIG, *arguments, PROJECT, inputs=inputs)
 
 
 CLUSTER_COMMANDS = (
@@ -72,6 +86,7 @@ CLUSTER_COMMANDS = (
         "validate",
         "check a cluster folder and report every problem",
         "gitops.cluster.validate:validate",
+        *_LOUDNESS,
         CONFIG,
         _NO_CACHE,
         inputs=f"{_CLUSTER}:to_validate",
@@ -80,6 +95,7 @@ CLUSTER_COMMANDS = (
         "plan",
         "show what apply would do; changes nothing",
         f"{_CLUSTER}:plan",
+        *_LOUDNESS,
         CONFIG,
         flag("--diff", "print how schemas, queries and policies differ"),
         flag("--show-graph", "print the execution graph below the plan"),
@@ -131,6 +147,7 @@ CLUSTER_COMMANDS = (
         "status",
         "say whether a cluster is in sync, what waits and for whom, and who applied last; of several, each on one line",
         f"{_CLUSTER}:status",
+        *_LOUDNESS,
         CONFIG,
         _NO_CACHE,
         PROJECT,
@@ -146,6 +163,7 @@ CLUSTER_COMMANDS = (
         "import",
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",
+        *_LOUDNESS,
         CONFIG,
         flag("--adopt", "also where an earlier ledger was; nothing is applied until its approvers approve that"),
         PROJECT,
@@ -212,6 +230,14 @@ CLUSTER_COMMANDS = (
         REQUEST,
         usage_code=2,
     ),
+)
+
+HELP = Command(
+    "help",
+    "print the help of a command",
+    "gitops.cli.parser:show_help",
+    Argument("words", "COMMAND", "the command, such as graph query (default: all commands)", nargs="*"),
+    json=False,
 )
 
 EDITOR = Command(

@@ -105,7 +105,7 @@ GRAPH = Command(
             "data:show",
             Argument("--type", "NAME", "print rows of this node or edge type"),
             Argument("--limit", "N", "maximum number of rows (default 20)", type=count, default=20),
-            Argument("--at", "VERSION", "as of this manifest version", type=int),
+            _AT,
         ),
         _on_graph(
             "query",

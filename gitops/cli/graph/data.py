@@ -125,7 +125,9 @@ def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
 
 def show(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph show GRAPH`: a description, or rows of one type."""
-    root = graph_root(options)
+    root, version = graph_root(options), None
+    if options.at is not None:
+        version = graph.describe_version(root, read_target("main", options.at)).manifest.n
     if options.type is None:
-        return graph.describe_graph(root, options.at)
-    return RowList(graph.read_rows(root, options.type, options.limit, options.at))
+        return graph.describe_graph(root, version)
+    return RowList(graph.read_rows(root, options.type, options.limit, version))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gitops.cli.main import main, parse_options
+from gitops.cli.main import main
+from gitops.cli.parser import parse_options
 from gitops.cli.serve import _secrets, _server
 from gitops.cli.served import server_environment
 from gitops.core.errors import UsageError

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gitops.cli.main import parse_options
+from gitops.cli.parser import parse_options
 from gitops.core.codes import REGISTRY, Code, remedy
 
 # What sends a person to look for the remedy themselves.

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 from comment_cases import SUBJECT
-from render_cases import BASE, HEAD, VERBS, digest
+from render_cases import BASE, HEAD, RECORDS, VERBS, digest
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
@@ -33,8 +33,10 @@ from gitops.language.schema.steps import (
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
+from gitops.model.ledger import EntryChange
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, ExecutionGraph, Plan
+from gitops.render.audit import log_text
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import marker, plan_comment
 from gitops.render.comment_inputs import ApprovalState, PlanComment
@@ -379,3 +381,14 @@ def test_problems_of_a_file_are_in_the_order_of_its_lines_and_name_a_remedy_once
         f"query.g.{name}:" for name in ("b", "z", "a", "c")
     ]
     assert [number for number, line in enumerate(lines) if line.startswith("      fix: ")] == [1]
+
+
+def test_a_log_lists_few_changes_of_an_entry_and_all_that_a_person_decided():
+    (record,) = (each for each in RECORDS if each.entry is not None and each.entry.number == 4)
+    entry = record.entry
+    more = tuple(EntryChange(Address(f"query.g.q{n:02}"), "create", None, digest("1"), "applied") for n in range(30))
+    record = replace(record, entry=replace(entry, changes=(*more, *entry.changes)))
+    short, full = log_text([record]).splitlines(), log_text([record], verbose=True).splitlines()
+    assert "  and 21 more changes; -v lists them" in short
+    assert len(full) == 1 + 30 + len(entry.changes)
+    assert {line for line in full if "approved by" in line or "blocked" in line} <= set(short)

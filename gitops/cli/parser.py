@@ -1,0 +1,116 @@
+"""The parser of command lines, made from the table of commands; it suggests what was meant by a word that it does not know."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from gitops import __version__
+from gitops.cli.commands import COMMANDS
+from gitops.cli.commands.arguments import Argument, Command, Group
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from typing import Any, NoReturn
+
+_EVERYWHERE = (
+    Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
+    Argument("--no-color", "", "print no colours; the variable NO_COLOR says the same"),
+)
+# Its exit code 2 means changes, so a wrong command line has another one.
+_OWN_CODES = "--detailed-exitcode"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what was probably meant."""
+
+    usage_code = 2
+
+    def error(self, message: str) -> NoReturn:
+        """End with the problem and the usage."""
+        found = re.match(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)\Z", message, re.DOTALL)
+        if found is not None:
+            known = re.findall(r"[\w-]+", found[3])
+            message = f"argument {found[1]}: {found[2]!r} is unknown; {_meant(found[2], known)}"
+        self.print_usage(sys.stderr)
+        self.exit(self.usage_code, f"{self.prog}: error: {message}\n")
+
+
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
+
+    Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
+    """
+    Parser.usage_code = 1 if _OWN_CODES in arguments else 2
+    parser = build_parser(frozenset(arguments))
+    options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
+        # Older releases of argparse take an optional positional for absent when options stand before it.
+        options.query, rest = rest[0], []
+    if rest:
+        chosen: Command | None = options.command
+        mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
+        known = [name for name in (*mine, *(each.name for each in _EVERYWHERE)) if name.startswith("--")]
+        wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), None)
+        hint = f"; {_meant(wrong, known)}" if wrong is not None else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+    return options
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    """What was probably meant, else all that there is."""
+    from gitops.language.suggest import did_you_mean
+
+    return did_you_mean(word, known) or f"known: {', '.join(known)}"
+
+
+def show_help(options: argparse.Namespace) -> int:
+    """`gitops help`: what `--help` of the named command prints."""
+    build_parser(options.words).parse_args([*options.words, "--help"])
+    return 0
+
+
+def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """Build the parser. With the `words` of a command line, commands that are not among them get no arguments."""
+    parser = Parser(
+        prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"gitops {__version__}")
+    _add_arguments(parser, _EVERYWHERE)
+    parser.set_defaults(command=None)
+    _add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"), COMMANDS, words)
+    return parser
+
+
+def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collection[str] | None) -> None:
+    for command in commands:
+        parser = subparsers.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary,
+            epilog=command.epilog or None,
+            allow_abbrev=False,
+        )
+        if words is not None and command.name not in words:
+            continue
+        for each in _EVERYWHERE:
+            hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+            parser.add_argument(*each.names, **{**each.settings, **hidden})
+        if command.handler:
+            parser.set_defaults(command=command)
+        _add_arguments(parser, command.entries)
+        if command.commands:
+            parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+            _add_commands(parts, command.commands, words)
+
+
+def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:
+    for entry in entries:
+        if isinstance(entry, Argument):
+            parser.add_argument(*entry.names, **entry.settings)
+        elif entry.title:
+            _add_arguments(parser.add_argument_group(entry.title, entry.description), entry.arguments)
+        else:
+            _add_arguments(parser.add_mutually_exclusive_group(), entry.arguments)
