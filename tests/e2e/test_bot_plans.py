@@ -168,7 +168,7 @@ def test_a_request_that_changes_nothing_gets_a_comment_only_where_it_has_one(sta
     assert stage.loop.book.comments(1) == ()
     stage.propose("alice", "readme", {"cluster/notes.gq": QUERY}, head)
     stage.handle(_event(stage))
-    assert "2 changes, good to merge" in stage.loop.comment(1)
+    assert "**Plan for `production/brain`: 2 changes, 1 query breaks callers**" in stage.loop.comment(1)
     stage.propose("alice", "readme", {"cluster/README.md": b"Others.\n"})
     stage.handle(_event(stage))
     assert "**Plan for `production/brain`: no changes**" in stage.loop.comment(1)
