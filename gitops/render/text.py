@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gitops.approvals.decisions import open_debts
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval
@@ -304,6 +305,9 @@ def _extent(seen: StateObservations) -> str:
 
 
 def _lock(seen: StateObservations) -> str:
+    if seen.held.problem == Code.STATE_LOCK_READ_ERROR:
+        # It counts as held, and it is not known whether it is.
+        return "  lock: unknown, it cannot be read"
     return f"  lock: held{_holder(seen)}" if seen.held.held else "  lock: not held"
 
 

@@ -36,6 +36,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
 _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
+_NO_BUCKET = "there is no such bucket"
 _NO_CREDENTIALS = (
     "no credentials are set, and this machine has no identity that gives some; "
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -220,11 +221,13 @@ class Bucket:
         except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
             raise self._denied(path, error) from None
         except FileNotFoundError:
-            raise self._failed(path, "there is no such bucket", retryable=False) from None
+            raise self._failed(path, _NO_BUCKET, retryable=False) from None
         except (known.InvalidPathError, known.NotSupportedError, NotImplementedError, ValueError) as error:
             raise self._failed(path, f"cannot be asked for ({type(error).__name__})", retryable=False) from None
         except (known.BaseError, OSError) as error:
             status = _status(error)
+            if _reason(error) == "NoSuchBucket":
+                raise self._failed(path, _NO_BUCKET, retryable=False, status=status) from None
             if status in _DENIED or _IDENTITY.search(str(error)):
                 raise self._denied(path, error) from None
             final = status is not None and status // 100 == 4 and status not in _PASSING  # noqa: PLR2004 - 4xx

@@ -23,6 +23,7 @@ GROUPS = (
     "editor",
     "authors",
     "ledgers",
+    "buckets",
     "audits",
     "engine",
     "graphs",

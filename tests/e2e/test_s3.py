@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from gitops.ledger import layout
 from gitops.ledger.documents import write_lock
 from gitops.model.ledger import LockInfo
 from gitops.storage.s3 import S3Store
-from tests.support.cluster import WIDER, Cluster
+from tests.support.cluster import QUERY, WIDER, Cluster
 from tests.support.loop import CLUSTER_YAML, CONFIG, FILES, MAIN, Loop
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM
-from tests.support.s3 import Asked, Drop, S3Place
+from tests.support.s3 import Asked, Drop, Fault, S3Place
 
 pytestmark = pytest.mark.e2e
 
@@ -321,3 +322,36 @@ def test_a_merge_makes_the_graphs_of_a_new_cluster_in_the_bucket_that_the_operat
 
 def _comments(loop: Loop) -> str:
     return "\n".join(each.body for each in loop.book.comments(1))
+
+
+def test_a_bucket_that_is_missing_holds_no_lock(gitops: Command) -> None:
+    gitops.cluster.options["storage"] = "s3://no-such-bucket/x"
+    gitops.cluster.save()
+    shown = gitops.run("force-unlock", LOCK_ID, code=1)
+    assert "lock: held" not in shown
+    assert "lock: unknown" in shown
+    assert "there is no such bucket" in shown
+
+
+def test_a_large_catalog_is_read_at_the_same_time(gitops: Command, s3: S3Place) -> None:
+    """The tenth blob has to be asked for before the first one is answered, and so on for what an apply writes."""
+    for number in range(12):
+        gitops.cluster.write(f"q{number}.gq", QUERY.replace("find_person", f"q{number}"))
+        gitops.cluster.graphs["knowledge"][f"q{number}"] = f"q{number}.gq"
+    gitops.cluster.save()
+    gitops("import")
+
+    def together(method: str) -> Fault:
+        gate, arrived = threading.Barrier(10), iter(range(10))
+
+        def hold(asked: Asked) -> None:
+            if asked.method == method and "/resources/query/" in asked.path and next(arrived, None) is not None:
+                gate.wait(timeout=20)
+
+        return hold
+
+    s3.server.fault = together("PUT")
+    assert gitops("apply")["converged"]
+    s3.server.fault = together("GET")
+    assert gitops("status")["diagnostics"] == []
+    assert gitops("ready")["ok"]

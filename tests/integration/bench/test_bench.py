@@ -29,6 +29,7 @@ GROUPS = {
     "editor",
     "authors",
     "ledgers",
+    "buckets",
     "audits",
     "engine",
     "graphs",

@@ -1,0 +1,94 @@
+"""Ledger and graphs on a real object store, where one is installed: what the imitation cannot show."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from gitops.core.faults import NoFaults
+from gitops.graph.engine import LanceEngine
+from gitops.graph.history.gc import collect_garbage
+from gitops.graph.history.verify import verify_graph
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.show import read_rows
+from gitops.graph.staged import WriteContext
+from gitops.ledger.folder import FolderLedger
+from gitops.model.ledger import LockInfo
+from gitops.storage.s3 import S3Store
+from gitops.wiring.system import RandomIds
+from tests.support.clock import FixedClock
+from tests.support.versitygw import MISSING, PROGRAM, versitygw
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
+
+CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
+SCHEMA = b"node Person { name: String @key }\nedge Knows: Person -> Person\n"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with versitygw(tmp_path_factory.mktemp("gateway"), "team") as environ, pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        yield "s3://team/brain"
+
+
+def test_it_decides_between_writers(root: str) -> None:
+    store = S3Store(root)
+    assert {(race.created, race.replaced) for race in store.race(8, 20)} == {(1, 1)}
+    assert store.names("__cluster") == ()
+
+
+def test_objects_are_what_was_written(root: str) -> None:
+    store = S3Store(f"{root}/objects")
+    assert store.read("a/b") is None
+    assert (store.create("a/b", b"1"), store.create("a/b", b"2"), store.read("a/b")) == (True, False, b"1")
+    assert (store.replace("a/b", b"2", expected=b"x"), store.replace("a/b", b"2", expected=b"1")) == (False, True)
+    store.write("a/c", b"")
+    assert (store.names("a"), sorted(store.keys())) == (("b", "c"), ["a/b", "a/c"])
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.names("a") == ("c",)
+
+
+def test_one_of_racing_runs_gets_the_lock(root: str) -> None:
+    ledgers = [FolderLedger(S3Store(root), clock=CLOCK, faults=NoFaults()) for _ in range(8)]
+    locks = [LockInfo(RandomIds().ulid(), "apply", "2026-01-01T00:00:00Z", 1) for _ in ledgers]
+    gate, got = threading.Barrier(len(ledgers)), list[str]()
+
+    def take(ledger: FolderLedger, info: LockInfo) -> None:
+        gate.wait()
+        try:
+            ledger.acquire(info)
+        except Exception:  # noqa: BLE001 - who does not get it is refused
+            return
+        got.append(info.lock_id)
+
+    runs = [threading.Thread(target=take, args=each) for each in zip(ledgers, locks, strict=True)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(got) == 1
+    ledgers[0].release(got[0])
+    assert not ledgers[0].observe_lock().held
+
+
+def test_a_graph_lives_there(root: str) -> None:
+    uri, ids = f"{root}/graphs/g.omni", RandomIds()
+    engine, context = LanceEngine(CLOCK, ids), WriteContext(CLOCK, ids)
+    engine.prepare_create(uri, SCHEMA, actor=None).publish()
+    for name in (b"ada", b"bob"):
+        load_records(LoadRequest(uri, io.BytesIO(b'{"type": "Person", "data": {"name": "%s"}}' % name)), context)
+    wider = SCHEMA.replace(b"@key }", b"@key  mail: String? }")
+    engine.prepare_migration(uri, wider, actor=None).publish()
+    assert engine.read(uri).schema_source == wider
+    assert sorted(row["name"] for row in read_rows(uri, "Person", 10)) == ["ada", "bob"]
+    collect_garbage(uri, context)
+    assert verify_graph(uri, deep=True).findings == ()
+    engine.delete_tree(uri)
+    assert list(S3Store(uri).keys()) == []
