@@ -33,7 +33,6 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.kinds import rules_of
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
 from gitops.plan.layers import serial_order, validate
@@ -221,14 +220,15 @@ def _moves_graph(change: Change) -> bool:
 
 
 def _claims(change: Change, plan: _Plan) -> tuple[LockClaim, ...]:
-    """Locks of one change: its graph, the content that it publishes, the scopes that it is bound to."""
+    """Locks of one change: its graph, and the scopes that it is bound to.
+
+    A text needs none: it is published under the address of its resource, so two of them do not meet, also with equal content.
+    """
     address, claims = change.address, set()
     if _moves_graph(change):
         claims.add(LockClaim(f"graph:{address.graph}"))
     if address.kind is Kind.QUERY:
         claims.add(LockClaim(f"graph:{address.graph}", LockMode.SHARED))
-    if rules_of(address).catalog_suffix and change.after is not None:
-        claims.add(LockClaim(f"blob:{change.after}"))
     if address.kind is Kind.POLICY:
         scopes = (*plan.desired.get(address, ()), *plan.recorded.get(address, ()))
         claims.update(LockClaim(f"policy-scope:{scope}") for scope in scopes or (CLUSTER_SCOPE,))

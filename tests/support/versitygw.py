@@ -29,7 +29,7 @@ def versitygw(folder: Path, bucket: str) -> Iterator[Mapping[str, str]]:
         "AWS_ALLOW_HTTP": "true",
     }
     login = ("--access", environ["AWS_ACCESS_KEY_ID"], "--secret", environ["AWS_SECRET_ACCESS_KEY"])
-    command = (str(PROGRAM), "--port", f"127.0.0.1:{port}", *login, "--quiet", "posix", str(folder))
+    command = (str(PROGRAM), "--port", f"127.0.0.1:{port}", *login, "--quiet", "--keep-alive", "posix", str(folder))
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait(process, port)
