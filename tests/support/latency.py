@@ -49,9 +49,11 @@ class DistantService:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _forward(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(self.round_trip)
-        service, asked = await asyncio.open_connection("127.0.0.1", self.port)
-        await asyncio.gather(self._carry(client, asked), self._carry(service, answers))
+        # Connections that are open at the end are dropped in silence.
+        with contextlib.suppress(asyncio.CancelledError, OSError):
+            await asyncio.sleep(self.round_trip)
+            service, asked = await asyncio.open_connection("127.0.0.1", self.port)
+            await asyncio.gather(self._carry(client, asked), self._carry(service, answers))
 
     async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         """Hand on what comes, half a round trip later; the end of the stream too."""
