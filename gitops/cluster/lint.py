@@ -21,7 +21,15 @@ from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
-from gitops.language.lint import LintLevel, LintProblem, LintReport, lint_grammar, lint_queries, schema_problems
+from gitops.language.lint import (
+    LintLevel,
+    LintProblem,
+    LintReport,
+    lint_grammar,
+    lint_queries,
+    schema_problems,
+    schema_warnings,
+)
 from gitops.language.schema import Catalog, compile_schema
 from gitops.language.suggest import Suggestion
 from gitops.language.text import LanguageError, SourceText
@@ -260,7 +268,10 @@ class _LintRun:
         if text is None:
             return None
         try:
-            catalog: Catalog | None = compile_schema(text.data).catalog
+            schema = compile_schema(text.data)
+            catalog: Catalog | None = schema.catalog
+            for each in schema_warnings(schema):
+                self._problems[path][each] = []
         except LanguageError as error:
             catalog = None
             for each in schema_problems(error):

@@ -26,16 +26,20 @@ class LanguageCompiler:
         self._schemas: dict[str, Schema | LanguageError] = {}
         self._queries: dict[str, tuple[Query, ...] | LanguageError] = {}
         self._parsed_before: set[str] = set()
-        self._broken_schemas: set[str] = set()
+        self._reported_schemas: set[str] = set()
 
     def schema(self, file: SourceFile, at: str) -> Schema | None:
         """The compiled schema, or None with its problems reported for the config path `at`."""
         result = _once(self._schemas, file, compile_schema)
-        if not isinstance(result, LanguageError):
-            return result
         # For further graphs with the same schema, one problem is enough.
-        limit = 1 if file.digest in self._broken_schemas else None
-        self._broken_schemas.add(file.digest)
+        limit = 1 if file.digest in self._reported_schemas else None
+        self._reported_schemas.add(file.digest)
+        if not isinstance(result, LanguageError):
+            unknown = REGISTRY[Code.SCHEMA_ANNOTATION_UNKNOWN]
+            for each in result.warnings[:limit]:
+                place, fix = file.at(each.span), each.fix or unknown.fix
+                self._found.extend([Diagnostic(unknown.code, unknown.severity, at, each.message, place, fix)])
+            return result
         self._report(result, file, at, Code.SCHEMA_PARSE_ERROR, Code.SCHEMA_CATALOG_ERROR, limit)
         return None
 

@@ -243,7 +243,8 @@ class _GraphLoading:
         schema, file = self._schema, self._schema_file
         if schema is None or file is None:
             return
-        sound.add(file.digest, "", ())
+        if not schema.warnings:
+            sound.add(file.digest, "", ())
         for each in self._declared.values():
             if each is None or each.parsed is None or len(set(each.names)) < len(each.names):
                 continue

@@ -43,6 +43,7 @@ class Code(StrEnum):
     SCHEMA_FILE_MISSING = "schema_file_missing"
     SCHEMA_PARSE_ERROR = "schema_parse_error"
     SCHEMA_CATALOG_ERROR = "schema_catalog_error"
+    SCHEMA_ANNOTATION_UNKNOWN = "schema_annotation_unknown"
     SCHEMA_NOT_RECORDED = "schema_not_recorded"
     WAY_BACK_UNSUPPORTED = "way_back_unsupported"
     QUERY_FILE_MISSING = "query_file_missing"

@@ -103,11 +103,11 @@ class _ParsedPiece(NamedTuple):
 
 def _schema_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     result = cache.compiled(file.data)
-    if not isinstance(result, LanguageError):
-        return
+    refused = isinstance(result, LanguageError)
     pieces = cache.schema_view(file.data).pieces
-    for problem in result.problems:
+    for problem in result.problems if isinstance(result, LanguageError) else result.warnings:
         code = Code.SCHEMA_PARSE_ERROR if problem.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
+        code = code if refused else Code.SCHEMA_ANNOTATION_UNKNOWN
         start, end = problem.span
         # A file that is too large to be read word by word has no pieces.
         parsed = _ParsedPiece(cache, file, TextPiece(0, file.data))

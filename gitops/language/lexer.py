@@ -258,10 +258,10 @@ class Lexer:
             self._resumed = refused
         return refused != len(self._source)
 
-    def unexpected(self, expected: str) -> NoReturn:
+    def unexpected(self, expected: str, fix: str | None = None) -> NoReturn:
         """Raise a problem at the current token: the grammar expects something else."""
         current = self.current
-        self.fail(f"expected {expected}, found {current}", current.span)
+        self.fail(f"expected {expected}, found {current}", current.span, fix)
 
     def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
         """Raise a `LanguageError` of one parse problem."""

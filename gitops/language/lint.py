@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from gitops.language.schema import Catalog
+    from gitops.language.schema import Catalog, Schema
 
 
 class LintLevel(StrEnum):
@@ -178,6 +178,13 @@ def lint_grammar(source: bytes) -> LintReport | None:
 def schema_problems(error: LanguageError) -> tuple[LintProblem, ...]:
     """The problems of the schema compiler, in the form of this report."""
     return tuple(LintProblem(LintLevel.ERROR, each.rule, each.message, each.span, each.fix) for each in error.problems)
+
+
+def schema_warnings(schema: Schema) -> tuple[LintProblem, ...]:
+    """The warnings of the schema compiler, in the form of this report."""
+    return tuple(
+        LintProblem(LintLevel.WARNING, each.rule, each.message, each.span, each.fix) for each in schema.warnings
+    )
 
 
 def _unparsed(error: LanguageError) -> LintReport:

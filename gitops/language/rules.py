@@ -122,6 +122,7 @@ OG-MF-106 | migration | a change of a property's type
 Q000 | lint | a query file that does not parse
 Q001 | lint | a query that breaks a rule which the language leaves without a label
 L101 | lint | a mutation that declares no parameters; a warning
+L102 | lint | an annotation of a schema that has no meaning where it stands; a warning
 L201 | lint | a nullable property that none of the updates of its type sets; a warning
 """
 

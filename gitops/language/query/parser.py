@@ -177,7 +177,10 @@ class _QueryParser(ClauseParser):
         while lexer.kind is TokenKind.AT:
             at, name = lexer.advance(), lexer.current
             if name.start != at.end or name.text not in _ANNOTATIONS:
-                lexer.fail("expected `@description(..)` or `@instruction(..)`, without a space after `@`", at.span)
+                from gitops.language.suggest import did_you_mean
+
+                fix = did_you_mean(name.text, _ANNOTATIONS)
+                lexer.fail("expected `@description(..)` or `@instruction(..)`, without a space after `@`", at.span, fix)
             lexer.step()
             lexer.require(TokenKind.LPAREN)
             text = lexer.expect(TokenKind.STRING).value

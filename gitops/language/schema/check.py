@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.schema import ast
+from gitops.language.schema.problems import ANNOTATIONS
 from gitops.language.schema.types import NUMERIC, ConstraintKind, Scalar, TypeKind
+from gitops.language.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gitops.language.schema.problems import ProblemCollector
     from gitops.language.schema.types import PropType
-    from gitops.language.text import Span
 
 ROW_COLUMNS = frozenset({"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"})
 """Property names that the storage format reserves."""
@@ -49,6 +50,8 @@ def check_document(document: ast.SchemaDocument, problems: ProblemCollector) -> 
     for interface in document.interfaces:
         interfaces.setdefault(interface.name.text, interface)
         _check_names(interface.properties, problems)
+        for field in interface.properties:
+            _warn_unknown(f"property `{interface.name.text}.{field.name.text}`", field.annotations, problems)
     nodes: list[ast.NodeDeclaration] = []
     room = MAX_SOURCE_BYTES
     for node in document.nodes:
@@ -70,6 +73,15 @@ def _check_names(properties: Iterable[ast.PropertyDeclaration], problems: Proble
     for each in properties:
         if each.name.text in ROW_COLUMNS:
             problems.add("S-45", f"property name `{each.name.text}` is reserved", each.name.span)
+
+
+def _warn_unknown(item: str, annotations: Iterable[ast.SchemaAnnotation], problems: ProblemCollector) -> None:
+    """Annotations that mean nothing are kept, as later releases may give them a meaning; but most are misspelt."""
+    for each in annotations:
+        if each.name not in ANNOTATIONS:
+            name = f"@{each.name}"
+            span = Span(each.span.start, each.span.start + len(name))
+            problems.warn("L102", f"annotation `{name}` of {item} has no meaning and no effect", span, each.name)
 
 
 def _fields_of(
@@ -161,6 +173,7 @@ class _TypeChecker:
     def check(self) -> None:
         item = f"{self._kind} `{self._name}`"
         self._check_repeats(item, self._declared.annotations)
+        _warn_unknown(item, self._declared.annotations, self._problems)
         for note in self._declared.annotations:
             if note.name not in _STRUCTURAL:
                 self._check_plain(item, note)
@@ -187,8 +200,11 @@ class _TypeChecker:
 
     def _check_property(self, declared: ast.PropertyDeclaration) -> None:
         """Check the annotations of one property, each with the first rule it breaks."""
+        if not declared.annotations:
+            return
         item = f"property `{self._name}.{declared.name.text}`"
         self._check_repeats(item, declared.annotations)
+        _warn_unknown(item, declared.annotations, self._problems)
         for note in declared.annotations:
             if note.name == "instruction":
                 message = f"`@instruction` is only supported on node and edge types, not on {item}"

@@ -64,13 +64,14 @@ class Schema(Record):
     """A compiled schema.
 
     `source` is the exact text it was compiled from. `ir_digest` is the SHA-256 of the canonical form's bytes as 64 hex
-    digits; it is not the digest of the source, which differs for every edit.
+    digits; it is not the digest of the source, which differs for every edit. `warnings` are annotations that have no meaning.
     """
 
     source: bytes
     catalog: Catalog
     ir: SchemaIR
     ir_digest: str
+    warnings: tuple[LanguageProblem, ...] = ()
 
 
 def compile_schema(source: bytes) -> Schema:
@@ -115,7 +116,7 @@ def _compile(source: bytes, limit: int) -> Schema:
     if problems:
         raise LanguageError(*problems)
     ir = canonical_form(document)
-    return Schema(source, _build_catalog(ir), ir, digest(ir.to_bytes()))
+    return Schema(source, _build_catalog(ir), ir, digest(ir.to_bytes()), found.warnings())
 
 
 def _refused(reason: str) -> LanguageError:

@@ -25,7 +25,7 @@ from gitops.language.schema.ast import (
     ValueKind,
 )
 from gitops.language.schema.ir import SHORTHANDS
-from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector
+from gitops.language.schema.problems import MAX_PROBLEMS, ProblemCollector, nearest_annotation
 from gitops.language.schema.types import ConstraintKind, PropType, Scalar
 from gitops.language.text import LanguageError, Name, Span
 
@@ -88,7 +88,7 @@ class _Parser:
                 self._report(error)
                 # Where a brace surprised, what it opens is not a body.
                 has_body = has_body and lexer.kind is not _LBRACE
-                if self._skip_to(self._at_body if has_body else self._at_declaration, begun) and has_body:
+                if self._skip_to(lambda: lexer.kind is _LBRACE, begun, inside=has_body):
                     self._body()
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
@@ -99,7 +99,7 @@ class _Parser:
         self._failures += 1
         self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
 
-    def _skip_to(self, reached: Callable[[], bool], begun: int) -> bool:
+    def _skip_to(self, reached: Callable[[], bool], begun: int, *, inside: bool = True) -> bool:
         """Move to where a condition holds, behind `begun`; False if a declaration or the end comes first."""
         lexer, depth = self._lexer, 0
         while not self._stopped:
@@ -108,7 +108,7 @@ class _Parser:
                     moved = lexer.start > begun
                     if moved and self._at_declaration():
                         return False
-                    if (moved or lexer.kind is _RBRACE) and not depth and reached():
+                    if inside and (moved or lexer.kind is _RBRACE) and not depth and reached():
                         return True
                     depth += (lexer.kind is _LBRACE) - (lexer.kind is _RBRACE)
                     lexer.step()
@@ -121,9 +121,6 @@ class _Parser:
     def _at_declaration(self) -> bool:
         lexer = self._lexer
         return lexer.kind is _NAME and lexer.text in _DECLARATIONS and lexer.peek().kind is _TYPE_NAME
-
-    def _at_body(self) -> bool:
-        return self._lexer.kind is _LBRACE
 
     def _at_member(self) -> bool:
         lexer = self._lexer
@@ -212,7 +209,7 @@ class _Parser:
                     return
                 # Behind the closing brace there is no member.
                 ended = lexer.start == begun and lexer.kind is _RBRACE
-                if not self._skip_to(self._at_declaration if ended else self._at_member, begun):
+                if not self._skip_to(self._at_member, begun, inside=not ended):
                     return
 
     def _type_name(self, what: str) -> Name:
@@ -338,7 +335,7 @@ class _Parser:
         lexer = self._lexer
         word = self._constraint_ahead()
         if word is None:
-            lexer.unexpected("a property, a constraint with arguments, or `}`")
+            lexer.unexpected("a property, a constraint with arguments, or `}`", nearest_annotation(lexer.peek().text))
         start = lexer.advance().start
         lexer.advance()
         lexer.require(_LPAREN)
@@ -387,8 +384,14 @@ class _Parser:
         keywords: dict[str, tuple[Name, ArgumentValue]] = {}
         if lexer.skip(_LPAREN):
             value = self._value("a literal or a name")
+            if lexer.kind is not _COMMA and lexer.kind is not _RPAREN:
+                # A misspelt `@card` or `@range` is read as an annotation, up to its interval.
+                behind = "write it directly behind the target of the edge"
+                lexer.unexpected("`)`", behind if name.text == "card" else nearest_annotation(name.text))
             while lexer.skip(_COMMA):
-                token = lexer.expect(_NAME, "a keyword argument")
+                if lexer.kind is not _NAME:
+                    lexer.unexpected("a keyword argument", nearest_annotation(name.text))
+                token = lexer.advance()
                 lexer.require(TokenKind.EQ)
                 if token.text in keywords:
                     lexer.fail(f"keyword argument {token} is given twice", token.span)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 100
 """Most problems that one run reports."""
 
+ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "instruction", "rename_from"})
+"""The annotations that have a meaning."""
+
 _MAX_KEPT = 10_000
 
 Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
@@ -29,6 +32,7 @@ class ProblemCollector:
     def __init__(self) -> None:
         """Start without problems."""
         self.incomplete = False
+        self._warned: dict[Span, LanguageProblem] = {}
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
@@ -40,6 +44,16 @@ class ProblemCollector:
         """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
         if len(self._found) < _MAX_KEPT:
             self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
+
+    def warn(self, rule: str, message: str, span: Span, annotation: str) -> None:
+        """Add a warning about an unknown annotation; the nearest known one is suggested."""
+        if len(self._warned) < MAX_PROBLEMS and span not in self._warned:
+            fix = nearest_annotation(annotation)
+            self._warned[span] = LanguageProblem(Stage.CATALOG, rule, message, span, fix)
+
+    def warnings(self) -> tuple[LanguageProblem, ...]:
+        """The first `MAX_PROBLEMS` warnings, in source order."""
+        return tuple(sorted(self._warned.values(), key=lambda each: each.span.start))
 
     def problems(self) -> tuple[LanguageProblem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
@@ -54,3 +68,10 @@ class ProblemCollector:
                 fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from
             reported.append(LanguageProblem(stage, rule, message, span, fix))
         return tuple(reported)
+
+
+def nearest_annotation(name: str) -> str | None:
+    """A fix that suggests the annotation or constraint with the name nearest to a misspelt one."""
+    from gitops.language.suggest import did_you_mean
+
+    return did_you_mean(f"@{name}", [f"@{each}" for each in ANNOTATIONS | {"range", "check", "card"}])

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.language.lint import LintLevel, lint_grammar, lint_queries
+from gitops.language.lint import LintLevel, lint_grammar, lint_queries, schema_warnings
 from gitops.language.schema import compile_schema
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "query"
@@ -139,3 +139,9 @@ def test_json_form():
 def test_any_bytes_have_a_report(source):
     report = lint_queries(RAIL, source)
     assert report.ok == (report.to_json(schema_source={}, query_path="")["status"] == "ok")
+
+
+def test_a_schema_that_compiles_may_have_warnings():
+    (warning,) = schema_warnings(compile_schema(b"node A { k: String @kye }"))
+    assert (warning.level, warning.code, warning.fix) == (LintLevel.WARNING, "L102", "did you mean `@key`?")
+    assert warning.span == (19, 23)

@@ -73,7 +73,8 @@ def test_every_code_of_parameter_values_has_a_case():
 def test_every_finding_of_the_report_on_a_file_has_a_case():
     listed = {finding[1] for case in cases("query", "lint") for finding in case["findings"]}
     shown = {problem[1] for case in cases("query", "located") for problem in case["problems"]}
-    wanted = {label for label, rule in RULES.items() if rule.found is RuleStage.LINT}
+    # L102 is about a schema, and has its cases there.
+    wanted = {label for label, rule in RULES.items() if rule.found is RuleStage.LINT} - {"L102"}
     assert listed <= wanted <= shown <= LABELS
 
 

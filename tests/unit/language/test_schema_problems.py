@@ -51,6 +51,20 @@ def test_refused_with_rule_message_and_place(case):
         assert not fix or problem.fix == fix[0]
 
 
+WARNED = yaml.safe_load((DATA / "warnings.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", WARNED, ids=lambda case: case["text"])
+def test_an_annotation_without_a_meaning_is_a_warning_at_its_name(case):
+    text, spans = unmarked(case["text"])
+    found = compile_schema(text).warnings
+    assert [(problem.span.start, problem.span.end) for problem in found] == spans
+    for problem, (fragment, *fix) in zip(found, case["says"], strict=True):
+        assert problem.rule == "L102"
+        assert fragment in problem.message
+        assert [problem.fix] == (fix or [None])
+
+
 def test_every_rule_has_a_case():
     assert {problem[0] for case in CASES for problem in case["problems"]} == RULES
 
