@@ -22,7 +22,7 @@ from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
 from gitops.model.resource import Resource
-from gitops.model.scope import ClusterScope
+from gitops.model.scope import ClusterScope, ScopeChange
 from gitops.model.trust import TrustRoot
 
 # Facts of a result that the apply verb reads.
@@ -130,9 +130,10 @@ class Workspace:
 
     `config_dir` is echoed as given. `open_stores` takes the declared storage root (None for the default) and raises
     GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
-    has it, so that a migration can be planned without reaching the graph. `vouched` are the graphs of the folder that the ledger
-    vouches for: no verb reads them. `workers` is how many changes are applied at the same time, if a person chose it; else the
-    stores say it.
+    has it, so that a migration can be planned without reaching the graph. `proposed_scope` gives what files that are not
+    committed change of where the cluster is, from the storage that they declare. `vouched` are the graphs of the folder that
+    the ledger vouches for: no verb reads them. `workers` is how many changes are applied at the same time, if a person chose
+    it; else the stores say it.
     """
 
     tree: SourceTree
@@ -146,6 +147,7 @@ class Workspace:
     fail_fast: bool = False
     governance: Governance | None = None
     accepted_schema: Callable[[str, str], bytes | None] = lambda _graph, _digest: None
+    proposed_scope: Callable[[str | None], ScopeChange | None] = lambda _storage: None
     faults: Faults = field(default_factory=NoFaults)
     pid: int = 0
     hints: Hints | None = None

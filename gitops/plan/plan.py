@@ -185,10 +185,13 @@ def plan_session(
 
 
 def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:
-    """What changes of keys and rules, and of where the cluster is; a ledger folder has neither."""
+    """What changes of keys and rules, and of where the cluster is; a ledger folder has neither.
+
+    Of files that are not committed it is only known where they declare the cluster.
+    """
     governance, in_force = current.workspace.governance, current.view.trust
     if governance is None:
-        return None, None
+        return None, current.workspace.proposed_scope(current.desired.storage)
     scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
     # Before the first entry no keys and rules are in force, so nothing changes them.
     if in_force is None:

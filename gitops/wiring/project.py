@@ -52,6 +52,7 @@ from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
 from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
 from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
+from gitops.wiring.work_tree import proposed_scope
 
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
@@ -263,8 +264,7 @@ class LocalProject:
 
         Raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
         """
-        config = self.project.config()
-        clusters = self.project.clusters(config)
+        clusters = self.project.clusters(config := self.project.config())
         if cluster is None and folder is not None and self.repository.work_tree is not None:
             inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(self.repository.work_tree))
             for rule in clusters:
@@ -291,6 +291,7 @@ class LocalProject:
             clock=SystemClock(),
             ids=RandomIds(),
             accepted_schema=lambda graph, digest: self.project.accepted_schema(rule, graph, digest),
+            proposed_scope=partial(proposed_scope, self.project, self.repository.work_tree or "", rule),
             faults=self._faults,
         )
 
@@ -362,8 +363,8 @@ class LocalProject:
         if allowed is None and shared is not None and storage.startswith("s3:"):
             # Clusters that share a root have separate parts; otherwise one could adopt and delete the graphs of another.
             declared = {home if each.renamed_from == home else each.name for each in self.project.config().clusters}
-            begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
             # The ledgers of one renamed cluster are several branches.
+            begun = {ref.removeprefix(LEDGERS) for ref in self.remote.refs(LEDGERS.rstrip("/"))}
             alone = (declared | begun) - {rule.name} <= {home}
             allowed = shared if alone else f"{shared.rstrip('/')}/{home}"
         return admitted_root(storage, base, allowed, rule.name)

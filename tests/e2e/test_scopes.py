@@ -339,3 +339,14 @@ def test_a_ledger_branch_governs_until_another_store_is_approved(loop: Loop) -> 
     assert "trust_change_pending" in said
     assert keeps_branch_ledgers(loop.local().project)
     assert "5 resource(s)" in loop.gitops("carol", "status", "--config", "cluster").text
+
+
+def test_a_plan_of_files_that_are_not_committed_shows_where_they_declare_the_cluster(loop: Loop) -> None:
+    clone = loop.clone("alice")
+    before = loop.gitops("alice", "plan", "--config", str(clone / "cluster"), "--json")
+    assert "cluster.brain" not in before.text
+    moved = CONFIG.replace("environment: production", "environment: staging")
+    (clone / "gitops.yaml").write_text(moved)
+    planned = loop.gitops("alice", "plan", "--config", str(clone / "cluster"))
+    assert "  Update cluster.brain" in planned.text
+    assert "cluster.brain: the cluster stays where the last entry records it (cluster_change_pending)" in planned.text
