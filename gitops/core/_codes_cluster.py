@@ -53,7 +53,7 @@ schema_catalog_error | E | a schema parses but is not consistent
   -> correct the schema at this place, then check again: gitops lint
 schema_annotation_unknown | W | an annotation of a schema has no meaning
   the name is misspelt, belongs to another place, or is of a later release; it is kept and has no effect
-  correct the name behind @, or delete the annotation
+  -> correct the name behind @, or delete the annotation
 schema_not_recorded | E | no schema of a graph is applied yet
   the ledger records no schema of the graph that the change could be undone to
   -> apply the graph first: gitops apply; or compare two files: gitops down --from OLD.pg --to NEW.pg
