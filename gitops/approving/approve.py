@@ -26,7 +26,7 @@ from gitops.core.faults import around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
 from gitops.ledger.evidence import read_evidence
 from gitops.ledger.layout import approval_key
-from gitops.model.address import Address
+from gitops.model.address import Address, is_name
 from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApprovalSubject, ApproveOutcome
@@ -172,7 +172,9 @@ def approve_in_session(
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail)
             except GitopsError as error:
                 # Even a code that is usually a warning means here that there is no approval.
-                current.problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR)
+                current.problems.add(
+                    error.code, error.path or address, error.detail, severity=Severity.ERROR, fix=error.fix
+                )
         approval, commit = written
         return ApproveOutcome(
             config_dir=workspace.config_dir,
@@ -276,7 +278,8 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     if requirement is None or change is None:
         gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
         detail = f"{address} has no change that needs an approval; gates: {gates}"
-        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address)
+        fix = f"write the address of a resource: gitops approve graph.{address}" if is_name(address) else None
+        raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address, fix=fix)
     return change, requirement
 
 

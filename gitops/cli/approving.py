@@ -50,8 +50,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     elif emergency is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
     elif not actor:
-        complain("approve needs the name of the approver: pass --as ACTOR, or set git config gitops.actor")
-        return FAILED
+        raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver")
     else:
         workspace = folder_of(options, actor)
     digest = options.plan

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError
 from gitops.wiring.system import git_setting
 
@@ -112,13 +113,19 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
 
 
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
-    """Print the problem that ended a command before it had an outcome, and return the exit code."""
+    """Print the problem that ended a command before it had an outcome, and return the exit code.
+
+    The remedy of a command on one graph names that graph.
+    """
     from gitops.core.diagnostics import Diagnostics
     from gitops.render.characters import visible
     from gitops.render.text import diagnostic_lines
 
     problems = Diagnostics()
-    problems.add_error(error)
+    fix, graph = error.fix, getattr(options, "graph", None)
+    if fix is None and isinstance(graph, str) and error.code != Code.GRAPH_UNKNOWN:
+        fix = remedy(error.code, f"graph.{graph}")
+    problems.add(error.code, error.path, error.detail, fix=fix)
     if as_json:
         show_form({"ok": False, "diagnostics": problems.to_json()})
     else:

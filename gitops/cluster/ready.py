@@ -97,7 +97,8 @@ class _Inspection:
             if address.kind is Kind.GRAPH and is_name(address.name):
                 self._graph(address)
         if not self._schemas:
-            self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied")
+            fix = None if self._state.resources else "apply the cluster: gitops apply"
+            self._found.add(Code.CLUSTER_EMPTY, "graphs", "no graph is applied", fix=fix)
         for address in addresses:
             if address.kind is Kind.QUERY:
                 self._query(address)

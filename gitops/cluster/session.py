@@ -193,10 +193,10 @@ def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:
     if view.found and view.state is None:
         return False
     if need is StateNeed.REQUIRED and not view.found:
-        current.problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger; run gitops import once to start one")
+        current.problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
         return False
     if need is StateNeed.ABSENT and view.found:
-        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "there is a ledger; use gitops refresh")
+        current.problems.add(Code.STATE_ALREADY_EXISTS, STATE_FILE, "the cluster has a ledger already")
         return False
     return True
 

@@ -41,6 +41,8 @@ from gitops.language.suggest import did_you_mean
 from gitops.storage.address import StorageRootError, parse_storage
 
 _BACKEND = "cluster"
+_TABS = "indent with spaces: YAML does not allow tabs there"
+_SYNTAX = "look for a missing colon, quote or bracket at this line or the line before it"
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
 # More digits than any version will ever have.
 _MAX_VERSION_DIGITS = 18
@@ -105,7 +107,11 @@ def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
         root = error.root
         for problem in error.problems:
             place = SourceRef(CONFIG_FILE, problem.line, problem.column)
-            found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place)
+            fix = None
+            if problem.fault is YamlFault.SYNTAX:
+                line = data.split(b"\n")[problem.line - 1 : problem.line]
+                fix = _TABS if line and line[0].lstrip(b" ").startswith(b"\t") else _SYNTAX
+            found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=fix)
     keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
     # Each once: one given twice is a repeated key besides.
     first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
@@ -136,9 +142,9 @@ class _ClusterReader:
     def __init__(self, found: Diagnostics) -> None:
         self._found = found
 
-    def _wrong(self, node: YamlNode, path: str, message: str) -> None:
-        place = SourceRef(CONFIG_FILE, node.line, node.column)
-        self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}" if path else message, source=place)
+    def _wrong(self, node: YamlNode, path: str, message: str, *, fix: str | None = None) -> None:
+        place, message = SourceRef(CONFIG_FILE, node.line, node.column), f"{path}: {message}" if path else message
+        self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, message, source=place, fix=fix)
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
@@ -245,11 +251,12 @@ class _ClusterReader:
                 fields[key.text] = value
                 continue
             known = did_you_mean(key.text, allowed) or f"known here: {', '.join(allowed)}"
-            self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}")
+            self._wrong(key, f"{prefix}{shown(key.text)}", f"unknown key; {known}", fix="correct or delete the key")
         place = node if name is None or isinstance(node, YamlMap) else name
         for field in required:
             if entries is not None and place is not None and field not in fields:
-                self._wrong(place, f"{prefix}{field}", "this key is required")
+                line = "version: 1" if field == "version" else f"{field}: VALUE, indented below {path}"
+                self._wrong(place, f"{prefix}{field}", "this key is required", fix=f"add the line {line}")
         return fields
 
     def _version(self, node: YamlNode) -> int:
@@ -257,7 +264,7 @@ class _ClusterReader:
             number = integer(node.text)
             if number >= 0:
                 return number
-        self._wrong(node, "version", f"expected a small whole number, got {_what(node)}")
+        self._wrong(node, "version", f"expected a small whole number, got {_what(node)}", fix="write version: 1")
         return 0
 
     def _lock(self, node: YamlNode | None) -> bool | None:

@@ -101,9 +101,10 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
     """Steps 1 and 2 of a load: the bytes of the file, None when one of them failed; and the problems."""
     found = Diagnostics()
     try:
-        if tree.kind(".") is EntryKind.DIR:
+        if (kind := tree.kind(".")) is EntryKind.DIR:
             return tree.read(CONFIG_FILE), found
-        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"{tree.root} is not a folder")
+        why = "does not exist" if kind is EntryKind.ABSENT else "is a file, not the folder of a cluster"
+        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"{tree.root} {why}")
     except SourceError as error:
         code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR
         found.add(code, CONFIG_FILE, error.detail, source=SourceRef(CONFIG_FILE))

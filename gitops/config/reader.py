@@ -114,7 +114,8 @@ class SourceReader:
             return None
         if found.broken is not None:
             where = found.at(found.broken)
-            self.found.add(missing, at, f"{found.path} is not UTF-8 at byte {found.broken.start}", source=where)
+            message = f"{found.path} is not UTF-8 at byte {found.broken.start}"
+            self.found.add(missing, at, message, source=where, fix="save the file as UTF-8")
             return None
         return found
 

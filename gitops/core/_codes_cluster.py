@@ -43,8 +43,7 @@ invalid_resource_id | E | a name breaks the naming rule
   -> use only letters, digits, _ and -, and begin with a letter or _
 schema_file_missing | E | a schema file cannot be read
   the path of a schema does not exist, is a folder, or is not UTF-8
-  -> create the file, or correct the path of the schema in cluster.yaml; the path counts from the folder of
-     cluster.yaml
+  -> create the file, or correct the path of the schema; paths begin at the folder of cluster.yaml
 schema_parse_error | E | a schema does not parse
   the text violates the grammar of schemas
   -> correct the schema at this place, then check again: gitops lint
@@ -63,8 +62,7 @@ way_back_unsupported | E | a schema change cannot be undone completely
      GRAPH --output FILE
 query_file_missing | E | a query file cannot be read
   the path of a query file does not exist, is a folder, or is not UTF-8
-  -> create the file, or correct its path under queries in cluster.yaml; the path counts from the folder of
-     cluster.yaml
+  -> create it, or correct the path under queries; paths begin at the folder of cluster.yaml
 query_dir_unreadable | E | a query folder cannot be listed
   the system does not permit listing the folder
   -> make the folder readable: chmod u+rx FOLDER
@@ -94,14 +92,13 @@ lint_schema_unknown | E | a query file belongs to no graph
   -> declare the file under queries in cluster.yaml, or name its schema: gitops lint --schema SCHEMA.pg FILE.gq
 policy_file_missing | E | a policy file cannot be read
   the path of a policy does not exist, is a folder, or is not UTF-8
-  -> create the file, or correct the path of the policy in cluster.yaml; the path counts from the folder of
-     cluster.yaml
+  -> create the file, or correct the path of the policy; paths begin at the folder of cluster.yaml
 policy_missing_applies_to | E | a policy has no bindings
   applies_to is an empty list
   -> write applies_to: [cluster], or the id of a graph instead of cluster
 dangling_graph_reference | E | a binding names a graph that is not declared
   applies_to names a graph that graphs does not list
-  -> correct the id in applies_to, or declare the graph under graphs in cluster.yaml
+  -> correct the id in applies_to, or declare the graph under graphs
 wrong_kind_reference | E | a binding names something that is not a graph
   an item of applies_to has a dot, and the part before it is not graph
   -> write cluster, or the id of a graph such as graph.people

@@ -6,7 +6,7 @@ graph_exists | E | a graph exists already
   -> move the folder of the graph away, or record the graph that is there: gitops refresh
 graph_missing | E | the graph does not exist at this root
   the graph was never created here, or its root was removed
-  -> check the name and the storage: gitops status; a declared graph that was never applied is made by: gitops apply
+  -> if the graph was never applied: gitops apply; if it was, compare its address with storage in cluster.yaml
 graph_unknown | E | the cluster folder declares no graph of this id
   the id is misspelled, or the folder is that of another cluster
   -> choose one of the graphs that are declared, or declare it under graphs in cluster.yaml

@@ -26,8 +26,8 @@ class SourceRef:
     column: int = 0
 
     def __str__(self) -> str:
-        """`file:line:column`, as editors and terminals link it."""
-        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        """`file:line:column`, as editors and terminals link it, as far as it is known."""
+        return ":".join((self.file, *(str(number) for number in (self.line, self.column) if number)))
 
 
 @dataclass(frozen=True, slots=True)

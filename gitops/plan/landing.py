@@ -57,7 +57,9 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if blocked and change.reason is not None:
         why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
-        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=address) or None
+        # Who approves the delete of a graph, approves what goes with it.
+        gated = address.graph_address if change.action is Action.DELETE else None
+        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated or address) or None
         return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address, fix=fix)
     return None
 

@@ -87,7 +87,7 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
     found, refused = Diagnostics(), Diagnostics()
     governance, view = current.workspace.governance, current.view
     if governance is None and not view.found:
-        found.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger; run gitops import once to start one")
+        found.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
     if problem := _not_admitted(current):
         refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING, fix=problem.fix)
     intents = current.opened.ledger.intents().intents

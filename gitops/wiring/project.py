@@ -157,7 +157,11 @@ class LocalProject:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
         person = self.person_or_none()
         if person is None:
-            raise UsageError(Code.ACTOR_REQUIRED, "set git config user.name and user.email")
+            raise UsageError(
+                Code.ACTOR_REQUIRED,
+                "git has no name and address for your commits",
+                fix="git config user.name NAME; git config user.email ADDRESS",
+            )
         return person
 
     def person_or_none(self) -> Person | None:
@@ -331,7 +335,8 @@ class LocalProject:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            raise UsageError(Code.USAGE_ERROR, f"the repository has no remote {name!r}")
+            fix = "add it: git remote add NAME URL; or choose another remote with --remote NAME"
+            raise UsageError(Code.USAGE_ERROR, f"the repository has no remote {name!r}", fix=fix)
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:

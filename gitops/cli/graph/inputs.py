@@ -78,6 +78,7 @@ def open_records(name: str) -> BinaryIO:
     try:
         return Path(name).open("rb")
     except OSError as error:
-        raise GitopsError(Code.USAGE_ERROR, f"cannot read {name}: {error.strerror}", path=name) from error
+        detail, fix = f"cannot read {name}: {error.strerror}", "name a file that exists and that you may read"
+        raise GitopsError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
     except ValueError:
         raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None

@@ -158,14 +158,18 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
             near = did_you_mean(name, checked.params) if equals else None
             known = ", ".join(f"{each}: {kind}" for each, kind in checked.params.items()) or "none"
             detail = f"--param {text[:80]!r}: {wrong}; {f'{near} ' if near else ''}parameters: {known}"
-            raise UsageError(Code.USAGE_ERROR, detail)
+            fix = f"write --param NAME=VALUE, with NAME one of: {', '.join(checked.params)}" if checked.params else None
+            raise UsageError(
+                Code.USAGE_ERROR, detail, fix=fix or f"leave out --param: {checked.name} has no parameters"
+            )
         if not isinstance(values, dict):
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
         values[name] = _parse_value(value, checked.params[name])
     try:
         return coerce_params(checked.params, values)
     except ParameterError as error:
-        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "") from None
+        fix = f"give it a value: --param {error.parameter}=VALUE" if error.parameter in checked.params else None
+        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "", fix=fix) from None
 
 
 def _parse_value(text: str, kind: PropType) -> Any:

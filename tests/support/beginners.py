@@ -1,0 +1,135 @@
+"""What beginners do wrong, as data: each case of `tests/data/beginners` is a folder, commands, and the whole text of the last.
+
+`python -m tests.support.beginners` writes the texts that the program has now into the cases: read the difference as a newcomer.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import yaml
+
+from gitops.cli.main import main
+from tests.support.pages import ROOT
+
+DATA = ROOT / "tests" / "data" / "beginners"
+_LIBRARY = {
+    "cluster.yaml": "version: 1\n"
+    "graphs:\n"
+    "  people:\n"
+    "    schema: people.pg\n"
+    "    queries: queries/\n"
+    "policies:\n"
+    "  base:\n"
+    "    file: base.policy.yaml\n"
+    "    applies_to: [people]\n",
+    "people.pg": "node Person {\n  handle: String @key\n  born: I32?\n}\n",
+    "queries/find.gq": "query find($handle: String) {\n"
+    "  match { $p: Person { handle: $handle } }\n"
+    "  return { $p.handle, $p.born }\n"
+    "}\n",
+    "base.policy.yaml": "version: 1\nrules: []\n",
+}
+_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_CEILING_DIRECTORIES": "/",
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    **{
+        f"GIT_{who}_{what}": f"ann{at}"
+        for who in ("AUTHOR", "COMMITTER")
+        for what, at in (("NAME", ""), ("EMAIL", "@x.example"))
+    },
+}
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """The cases by file and what was done."""
+    return {
+        f"{path.stem}: {case['did']}": case
+        for path in sorted(DATA.glob("*.yaml"))
+        for case in yaml.safe_load(path.read_text("utf-8"))
+    }
+
+
+def said(case: dict[str, Any], folder: Path) -> str:
+    """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine."""
+    here = folder / "library"
+    here.mkdir()
+    files = {**({} if case.get("empty") else _LIBRARY), **case.get("files", {})}
+    for name, content in files.items():
+        if content is not None:
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
+            (here / name).write_text(content, "utf-8")
+    environment = {**_ENVIRONMENT, "HOME": str(folder), **case.get("environment", {})}
+    with patch.dict(os.environ, environment), chdir(here):
+        for command in case.get("before", ()):
+            code, text = _run(command)
+            assert code == 0, f"{command}: {text}"
+        code, text = _run(case["run"])
+    return f"exit {code}\n{_without_chance(text.replace(str(folder), '/home/ann'))}"
+
+
+def _run(command: str) -> tuple[int, str]:
+    words = shlex.split(command)
+    if words[0] != "gitops":
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            code = main(words[1:])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, output.getvalue()
+
+
+def _without_chance(text: str) -> str:
+    text = re.sub(r"\b[0-9a-f]{40,64}\b", "DIGEST", text)
+    text = re.sub(r"\b01[0-9A-HJKMNP-TV-Z]{24}\b", "ID", text)
+    return re.sub(r"\b[0-9a-f]{12}\b", "SHORT", re.sub(r"20\d\d-\d\d-\d\dT[0-9:]+Z", "TIME", text))
+
+
+class _Text(str):
+    """A text that stands in YAML as a block."""
+
+    __slots__ = ()
+
+
+def _written() -> Iterator[tuple[Path, str]]:
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_representer(
+        _Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+    )
+    for path in sorted(DATA.glob("*.yaml")):
+        found = yaml.safe_load(path.read_text("utf-8"))
+        for case in found:
+            with TemporaryDirectory() as temporary:
+                case["says"] = _Text(said(case, Path(temporary)))
+            case["files"] = {name: text and _Text(text) for name, text in case.get("files", {}).items()}
+            if not case["files"]:
+                del case["files"]
+        yield (
+            path,
+            "\n".join(
+                yaml.dump([case], Dumper=Dumper, sort_keys=False, width=1000, allow_unicode=True) for case in found
+            ),
+        )
+
+
+if __name__ == "__main__":
+    for file, content in _written():
+        file.write_text(content, "utf-8")
