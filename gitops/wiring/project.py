@@ -157,11 +157,8 @@ class LocalProject:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
         person = self.person_or_none()
         if person is None:
-            raise UsageError(
-                Code.ACTOR_REQUIRED,
-                "git has no name and address for your commits",
-                fix="git config user.name NAME; git config user.email ADDRESS",
-            )
+            fix = "git config user.name NAME; git config user.email ADDRESS"
+            raise UsageError(Code.ACTOR_REQUIRED, "git has no name and address for your commits", fix=fix)
         return person
 
     def person_or_none(self) -> Person | None:
@@ -335,8 +332,9 @@ class LocalProject:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            fix = "add it: git remote add NAME URL; or choose another remote with --remote NAME"
-            raise UsageError(Code.USAGE_ERROR, f"the repository has no remote {name!r}", fix=fix)
+            raise UsageError(
+                Code.USAGE_ERROR, f"no remote {name!r} here", fix="git remote add NAME URL; or --remote OTHER"
+            )
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
