@@ -157,8 +157,9 @@ class LocalProject:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
         person = self.person_or_none()
         if person is None:
-            fix = "git config user.name NAME; git config user.email ADDRESS"
-            raise UsageError(Code.ACTOR_REQUIRED, "git has no name and address for your commits", fix=fix)
+            raise UsageError(
+                Code.ACTOR_REQUIRED, "git does not know you", fix="git config user.name NAME; git config user.email AT"
+            )
         return person
 
     def person_or_none(self) -> Person | None:
@@ -332,9 +333,8 @@ class LocalProject:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            raise UsageError(
-                Code.USAGE_ERROR, f"no remote {name!r} here", fix="git remote add NAME URL; or --remote OTHER"
-            )
+            fix = "git remote add NAME URL; or name another one with --remote"
+            raise UsageError(Code.USAGE_ERROR, f"no remote {name!r} here", fix=fix)
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
