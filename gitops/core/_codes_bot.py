@@ -16,7 +16,8 @@ lsp_unavailable | E | the language server is not installed
   -> pip install 'cluster-gitops[lsp]'
 actor_required | E | the operator is not known
   neither an option nor the git configuration names the operator
-  -> git config gitops.actor NAME; or for one command: gitops --as NAME COMMAND
+  -> git config gitops.actor NAME; where a ledger is a branch, also: git config user.name NAME;
+     git config user.email ADDRESS
 source_missing | E | the file or folder does not exist
   a given path does not exist
   -> correct the path, or create the file

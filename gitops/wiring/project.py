@@ -157,9 +157,7 @@ class LocalProject:
         """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
         person = self.person_or_none()
         if person is None:
-            raise UsageError(
-                Code.ACTOR_REQUIRED, "git does not know you", fix="git config user.name NAME; git config user.email AT"
-            )
+            raise UsageError(Code.ACTOR_REQUIRED, "git has no user.name or user.email for your commits")
         return person
 
     def person_or_none(self) -> Person | None:
