@@ -331,8 +331,7 @@ class LocalProject:
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            fix = "git remote add NAME URL; or name another one with --remote"
-            raise UsageError(Code.USAGE_ERROR, f"no remote {name!r} here", fix=fix)
+            raise UsageError(Code.USAGE_ERROR, f"no remote {name!r} here", fix="add it: git remote add NAME URL")
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:
