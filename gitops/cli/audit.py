@@ -23,6 +23,7 @@ from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, sa
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry, read_verified_entry
 from gitops.ledger.port import ledger_time
 from gitops.ledger.witnesses import LedgerEntries, named_entry
@@ -103,6 +104,7 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     """Verify the ledger; write the statement of each entry that holds if they were asked for, and remember the verified head."""
     if options.accept is not None:
         return _accept(local, rule, head, options.accept)
+    _check_fetched(local, rule, head)
     write_statement = None
     if options.format == "in-toto":
         write_statement = _statement_writer(local, options.output, sign=options.sign)
@@ -161,10 +163,26 @@ def _local_witnesses(local: LocalProject, rule: ClusterRule) -> AuditWitnesses:
 def _check_seen(local: LocalProject, rule: ClusterRule, head: str) -> None:
     """Raise IntegrityError `ledger_diverged` if a head that was seen here is not an entry of the ledger any more."""
     entries = LedgerEntries(local.repository, head)
+    _check_fetched(local, rule, head)
     for where, commit in _local_witnesses(local, rule).seen.items():
         if commit not in entries:
             detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
+
+
+def _check_fetched(local: LocalProject, rule: ClusterRule, head: str) -> None:
+    """Raise GitopsError `ledger_behind` if newer entries were seen here than this clone ever fetched."""
+    remote, repository, heads = local.remote, local.repository, local.heads(rule)
+    seen = heads.known().seen
+    if not isinstance(remote, TrackingRemote) or seen in (None, head) or repository.resolve(seen) is None:
+        return
+    if repository.is_ancestor(head, seen) and remote.newest_fetched(heads.ref, head):
+        newer = len(entry_ids(repository, seen)) - len(entry_ids(repository, head))
+        detail = (
+            f"this clone is behind by {newer}: it fetched entries up to {head[:_SHORT]}, and {seen[:_SHORT]} was seen here "
+            "since: git fetch; if that does not bring it, the remote went back to an old state: do not apply then"
+        )
+        raise GitopsError(Code.LEDGER_BEHIND, detail, path=rule.name)
 
 
 def _copies(local: LocalProject, rule: ClusterRule, names: list[str]) -> dict[str, str]:

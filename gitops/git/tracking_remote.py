@@ -45,6 +45,18 @@ class TrackingRemote:
             raise GitopsError(Code.LEDGER_NOT_FETCHED, detail, path=prefix)
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
 
+    def newest_fetched(self, ref: str, head: str) -> bool:
+        """Whether `head` is the newest that this clone ever fetched of a branch, as far as git keeps a record of that."""
+        repository = self._repository
+        log = repository.common_dir / "logs" / f"{self._tracking}{ref.removeprefix(_HEADS)}"
+        try:
+            lines = log.read_text("utf-8", "replace").splitlines()
+        except OSError:
+            return True
+        # Each line begins with the commit before and the one after; the one before a new branch has only zeros.
+        were = {commit for line in lines for commit in line.split()[:2] if commit.strip("0")}
+        return all(repository.resolve(each) is not None and repository.is_ancestor(each, head) for each in were)
+
     def _fetches(self, prefix: str) -> bool:
         """Whether a configured refspec of the remote covers a branch, or the folder of it."""
         output = GitProgram(self._repository.git_dir, as_user=True).run(

@@ -245,7 +245,6 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
-        lines.append("  serving: a server reads the applied revision when it starts; restart it to serve this one")
     return lines
 
 

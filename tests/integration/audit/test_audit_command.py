@@ -381,6 +381,24 @@ def test_a_rewound_ledger_is_refused_by_every_command_offline_too(desk: Desk, lo
     assert desk.codes() == []
 
 
+def test_a_clone_that_has_not_fetched_is_behind_and_not_rewound(desk: Desk) -> None:
+    """A command that asks the server has seen newer entries than the branch that was fetched last."""
+    head = desk.life.chain()[-1]
+    desk.serve(desk.life.chain()[11])
+    desk.forget_approvals()
+    desk.fetch()
+    shutil.rmtree(desk.clone / ".git/logs/refs/remotes/origin/gitops", ignore_errors=True)
+    desk.serve(head)
+    assert desk.run("status")[0] == 0
+    for command in (["log"], ["audit"]):
+        code, text = desk.run(*command)
+        assert (code, text.count("ledger_diverged"), text.count("ledger_behind")) == (1, 0, 1), command
+        assert "this clone is behind by 2: " in text
+    desk.fetch()
+    for command in (["log"], ["audit"]):
+        assert desk.run(*command)[0] == 0
+
+
 def test_a_deleted_ledger_is_refused(desk: Desk) -> None:
     desk.run("audit")
     desk.serve(None)
