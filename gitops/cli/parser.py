@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from typing import Any, NoReturn
 
-_EVERYWHERE = (
+EVERYWHERE = (
     Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
     Argument("--no-color", "", "print no colours; the variable NO_COLOR says the same"),
 )
+"""The options of every command, before or after its name."""
+
 # Its exit code 2 means changes, so a wrong command line has another one.
 _OWN_CODES = "--detailed-exitcode"
 
@@ -52,7 +54,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     if rest:
         chosen: Command | None = options.command
         mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
-        known = [name for name in (*mine, *(each.name for each in _EVERYWHERE)) if name.startswith("--")]
+        known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
         wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), None)
         hint = f"; {_meant(wrong, known)}" if wrong is not None else ""
         parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
@@ -78,7 +80,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
         prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"gitops {__version__}")
-    _add_arguments(parser, _EVERYWHERE)
+    _add_arguments(parser, EVERYWHERE)
     parser.set_defaults(command=None)
     _add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"), COMMANDS, words)
     return parser
@@ -95,7 +97,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
         )
         if words is not None and command.name not in words:
             continue
-        for each in _EVERYWHERE:
+        for each in EVERYWHERE:
             hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
             parser.add_argument(*each.names, **{**each.settings, **hidden})
         if command.handler:

@@ -1,9 +1,21 @@
 """The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
 
-from gitops.cli.commands.cluster import CLUSTER_COMMANDS, EDITOR, HELP, SETUP_COMMANDS
+from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, REQUEST
 
-COMMANDS = (*SETUP_COMMANDS, *CLUSTER_COMMANDS, GRAPH, BOT, REQUEST, *AUDIT_COMMANDS, LEDGER, HOOK, EDITOR, HELP)
+COMMANDS = (
+    *SETUP_COMMANDS,
+    *CLUSTER_COMMANDS,
+    GRAPH,
+    BOT,
+    REQUEST,
+    *AUDIT_COMMANDS,
+    LEDGER,
+    HOOK,
+    EDITOR,
+    COMPLETION,
+    HELP,
+)
 
 __all__ = ["COMMANDS"]

@@ -232,6 +232,14 @@ CLUSTER_COMMANDS = (
     ),
 )
 
+COMPLETION = Command(
+    "completion",
+    'print a script that completes commands in a shell: eval "$(gitops completion bash)"',
+    "gitops.cli.completion:completion",
+    Argument("shell", ("bash", "zsh"), "the shell"),
+    json=False,
+)
+
 HELP = Command(
     "help",
     "print the help of a command",
