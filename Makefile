@@ -1,4 +1,5 @@
 # make demo   a story from change request to audit, in ./demo
+# make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
 # make faults kill every verb at every fault point, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
@@ -12,13 +13,14 @@
 
 PYTHON ?= python3
 VENV := .venv
+DIST := dist
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 RIVALS := $(VENV)/.rivals
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
+.PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements.lock pyproject.toml
@@ -30,6 +32,11 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	$(PY) examples/demo.py
+
+wheel: $(READY)
+	rm -rf $(DIST)
+	SOURCE_DATE_EPOCH=315532800 $(VENV)/bin/hatchling build --target wheel --directory $(DIST)
+	cd $(DIST) && sha256sum -- *.whl > SHA256SUMS && cat SHA256SUMS
 
 test: $(READY)
 	$(PY) -m pytest -n auto -m "not slow"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import re
+import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from hashlib import sha256
 from importlib import metadata
 
 import pytest
@@ -118,3 +122,72 @@ def test_the_wheel_has_its_metadata(wheel):
     assert "License-Expression: MIT" in metadata
     assert any(name.endswith("/licenses/LICENSE") for name in wheel)
     assert any(name.endswith("entry_points.txt") and b"gitops.cli.main:entry" in wheel[name] for name in wheel)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What `make wheel` makes, twice."""
+    if importlib.util.find_spec("hatchling") is None or shutil.which("make") is None:
+        pytest.skip("hatchling or make is not installed")
+    folders = [tmp_path_factory.mktemp("dist") for _ in range(2)]
+    for folder in folders:
+        # The environment of the tests is the one that make would build.
+        command = ("make", f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.ready", f"DIST={folder}", "wheel")
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr
+    return folders
+
+
+def test_make_wheel_gives_the_same_bytes_twice_and_their_hash(made):
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in made)
+    assert first == second
+    (wheel,) = [name for name in first if name.endswith(".whl")]
+    assert first["SHA256SUMS"].decode() == f"{sha256(first[wheel]).hexdigest()}  {wheel}\n"
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_in_an_empty_environment(made, tmp_path):
+    """As docs/install.md says; its dependencies come from the package index."""
+    (wheel,) = made[0].glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    program = tmp_path / "venv/bin"
+    environ = {**os.environ, "PYTHONPATH": "", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+    def run(*command: object) -> subprocess.CompletedProcess[str]:
+        words = [str(word) for word in command]
+        return subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    fetched = run(program / "python", "-m", "pip", "download", "-q", "--no-deps", "-d", tmp_path / "one", "pyyaml")
+    if fetched.returncode != 0:
+        pytest.skip("the package index is not reachable")
+    done = run(program / "python", "-m", "pip", "install", "-q", wheel)
+    assert done.returncode == 0, done.stderr
+    assert run(program / "gitops", "--version").stdout == f"gitops {gitops.__version__}\n"
+    assert run(program / "gitops", "validate", "--config", ROOT / "examples/company-brain").returncode == 0
+
+
+def test_the_container_is_small_pinned_and_not_run_by_root():
+    """The rules of its file; that it builds is not tested where no container program runs."""
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    words = [line.split(maxsplit=1) for line in lines if line and not line.startswith(("#", " "))]
+    said = dict(words)
+    assert said["FROM"] == "${BASE}", "the operator names the base image by its digest"
+    assert said["USER"] == "gitops"
+    assert "ADD" not in said
+    text = "\n".join(lines)
+    assert "--no-install-recommends" in text
+    assert "--require-hashes" in text
+    assert "rm -rf /var/lib/apt/lists/*" in text
+
+
+@pytest.mark.slow
+def test_the_container_builds(made):
+    """BASE is named by the variable GITOPS_TESTS_BASE, since a test does not choose whom to trust."""
+    program = next(filter(None, map(shutil.which, ("podman", "docker"))), None)
+    if program is None or subprocess.run([program, "info"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no container program runs on this machine")
+    if "GITOPS_TESTS_BASE" not in os.environ:
+        pytest.skip("GITOPS_TESTS_BASE names no base image by its digest")
+    arguments = ("--file", "Containerfile", "--build-arg", f"BASE={os.environ['GITOPS_TESTS_BASE']}")
+    done = subprocess.run([program, "build", *arguments, "."], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -6,10 +6,12 @@ import builtins
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -24,8 +26,7 @@ from tests.support.prefork import PROGRAM
 
 pytestmark = pytest.mark.e2e
 
-_HEADING = "On this machine"
-_README = "Getting started"
+_STARTED = "Getting started"
 
 
 @dataclass(frozen=True)
@@ -107,28 +108,44 @@ def _blocks(page: str, heading: str) -> list[str]:
     return found
 
 
-def _pages() -> Iterator[tuple[str, str]]:
-    yield "docs/init.md", _HEADING
-    if _blocks("README.md", _README):
-        yield "README.md", _README
+def _on_terminal(machine: Machine, script: str, answers: Mapping[str, str]) -> str:
+    """Run a script on a terminal, and type each answer when its question is shown. Returns what the terminal showed."""
+    ours, theirs = os.openpty()
+    environ = {**machine.environ, "NO_COLOR": "1", "GIT_PAGER": "cat"}
+    with subprocess.Popen(
+        ("bash", "-euc", script), cwd=machine.folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as running:
+        os.close(theirs)
+        shown, waiting = "", dict(answers)
+        # The end of a terminal is an error on Linux.
+        with suppress(OSError):
+            while part := os.read(ours, 65536):
+                shown += part.decode("utf-8", "replace")
+                for question in [question for question in waiting if question in shown]:
+                    os.write(ours, f"{waiting.pop(question)}\n".encode())
+        os.close(ours)
+    assert running.returncode == 0, shown
+    return shown.replace("\r\n", "\n")
 
 
 @pytest.mark.journey
-@pytest.mark.parametrize(("page", "heading"), list(_pages()))
-def test_from_an_empty_folder_to_an_applied_cluster(page: str, heading: str, tmp_path: Path) -> None:
-    """Nothing is done but what the page says."""
+def test_from_an_empty_folder_to_a_first_approved_delete(tmp_path: Path) -> None:
+    """Only what the page says is done."""
     machine = Machine.of(tmp_path)
-    script = "".join(_blocks(page, heading))
-    assert "gitops init" in script
-    _, text = machine.run("bash", "-euc", script)
-    assert "gitops: apply of brain: 4 applied" in text
-    assert "audit good: brain" in text
-    if "gitops request merge" in script:
-        assert "  update schema.notes\n" in text.splitlines(keepends=True)[-2:], text
-    at = "company" if (machine.folder / "company").exists() else "."
-    _, status = machine.run("gitops", "status", "--repo", ".", "--json", at=at)
-    assert {"graph.notes", "schema.notes"} <= set(json.loads(status)["resource_digests"])
-    assert list(machine.folder.rglob("notes.omni"))
+    blocks = _blocks("README.md", _STARTED)
+    page = (ROOT / "README.md").read_text(encoding="utf-8").partition(f"## {_STARTED}\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\*\*(\d)\. ", page, re.MULTILINE)
+    assert (steps, len(blocks)) == ([str(n) for n in range(1, 9)], 8)
+    assert "in eight steps" in page
+    shown = _on_terminal(machine, "".join(blocks), {"Type yes to sign this: ": "yes"})
+    assert "gitops: apply of brain: 4 applied" in shown
+    assert "needs approval: graph.drafts" in shown
+    assert "delete graph.drafts approved by ben@brain.example" in shown
+    assert "audit good: brain" in shown
+    _, status = machine.run("gitops", "status", "--repo", ".", "--json", at="company-ben")
+    assert set(json.loads(status)["resource_digests"]) & {"graph.notes", "graph.drafts"} == {"graph.notes"}
+    assert list(machine.folder.rglob("notes.omni/**/*.lance"))
+    assert not list(machine.folder.rglob("drafts.omni/**/*.lance"))
 
 
 def test_the_steps_that_it_prints_lead_there(machine: Machine) -> None:
