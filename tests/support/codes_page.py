@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph
 from gitops.core.codes import REGISTRY, Code, CodeEntry
-from tests.support.pages import cell, write_page
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.render.text import diagnostic_lines
+from tests.support.pages import ROOT, write_page
 
 PAGE = "codes.md"
 _HEAD = """\
@@ -16,8 +18,9 @@ Every problem that `gitops` reports carries one of these codes, in text as `ERRO
 The meaning of a code never changes, and a code is never reused. The severity is the usual one: a command may report a
 code with the other severity if the situation means something else to it. Warnings never change the exit code.
 
-*Meaning* is the same for every problem with the code, *cause* is its usual cause; the message of a problem contains
-the details. The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as `source`.
+Below each code stand its meaning, its usual cause, and an example as a user sees it: the message has the details of the case, and
+`fix` is what to do now. Words in capitals stand for names that the message has. With `-v` warnings show their remedy too.
+The place of a problem, if it has one, is shown as `file:line:column`, and in JSON as `source`.
 
 This page is made from the registry in `gitops/core/codes.py` by `make docs`.
 """
@@ -39,15 +42,28 @@ def _names(table: str) -> list[str]:
     return sorted(line.partition("|")[0].strip() for line in table.splitlines() if line.strip() and line[0] != " ")
 
 
+def samples() -> dict[str, Diagnostic]:
+    """An example of each code, as `tests/data/code_samples.tsv` has it."""
+    found = Diagnostics()
+    for line in (ROOT / "tests" / "data" / "code_samples.tsv").read_text("utf-8").splitlines()[1:]:
+        code, path, message, *place = line.split("\t")
+        source = None
+        if place:
+            file, *numbers = place[0].split(":")
+            source = SourceRef(file, *map(int, numbers))
+        found.add(Code(code), path, message, source=source)
+    return {each.code: each for each in found}
+
+
 def _section(title: str, names: Iterable[str], registry: Mapping[Code, CodeEntry]) -> str:
-    rows = [_row(registry[Code(name)]) for name in names]
-    return "\n".join(
-        [f"## {title}", "", "| code | severity | meaning | cause | what to do |", "|---|---|---|---|---|", *rows, ""]
-    )
+    examples = samples()
+    return "\n".join([f"## {title}", "", *(_entry(registry[Code(name)], examples.get(name)) for name in names)])
 
 
-def _row(entry: CodeEntry) -> str:
-    return f"| `{entry.code}` | {entry.severity} | {cell(entry.summary)} | {cell(entry.cause)} | {cell(entry.fix)} |"
+def _entry(entry: CodeEntry, sample: Diagnostic | None) -> str:
+    shown = [] if sample is None else ["```text", *diagnostic_lines([sample], verbose=True), "```", ""]
+    about = f"{entry.severity.capitalize()}: {entry.summary}. Cause: {entry.cause}."
+    return "\n".join([f"### `{entry.code}`", "", about, "", *shown])
 
 
 if __name__ == "__main__":

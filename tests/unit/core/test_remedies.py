@@ -10,6 +10,7 @@ import pytest
 
 from gitops.cli.parser import parse_options
 from gitops.core.codes import REGISTRY, Code, remedy
+from tests.support.codes_page import samples
 
 # What sends a person to look for the remedy themselves.
 _FORBIDDEN = re.compile(
@@ -56,3 +57,13 @@ def test_the_commands_of_remedies_are_found() -> None:
 )
 def test_a_remedy_names_the_resource_of_its_problem(code: Code, path: str, wanted: str) -> None:
     assert wanted in remedy(code, path)
+
+
+def test_each_code_has_an_example() -> None:
+    examples = samples()
+    assert set(REGISTRY) - set(examples) == set()
+    for code, example in examples.items():
+        assert example.message.strip(), code
+        assert not _FORBIDDEN.search(example.fix or ""), code
+        for command in _commands(example.fix or ""):
+            assert parse_options(["7" if word == "N" else word for word in shlex.split(command)]).command, command
