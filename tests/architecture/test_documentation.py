@@ -48,7 +48,7 @@ def test_the_page_of_codes_is_that_of_the_registry():
 
 
 def test_every_code_is_on_the_page():
-    assert set(re.findall(r"^\| `([a-z0-9_]+)` \|", read_page(codes_page.PAGE), re.MULTILINE)) == set(REGISTRY)
+    assert set(re.findall(r"^### `([a-z0-9_]+)`$", read_page(codes_page.PAGE), re.MULTILINE)) == set(REGISTRY)
 
 
 def test_the_page_of_commands_is_that_of_the_table():
