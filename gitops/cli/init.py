@@ -155,7 +155,13 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
+        enterprise=forge == ForgeKind.GITHUB and not _on_github_cloud(checkout.host),
     )
+
+
+def _on_github_cloud(host: str | None) -> bool:
+    """Whether github.com or GitHub Enterprise Cloud is behind a host. An alias of ssh, such as `work`, has no dot."""
+    return host is None or "." not in host or host in ("github.com", "ssh.github.com") or host.endswith(".ghe.com")
 
 
 def _sign_commits(options: argparse.Namespace, checkout: Checkout) -> list[str]:

@@ -94,7 +94,7 @@ class InitRequest:
     """What the operator chose.
 
     `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is where workflows find the action: a copy
-    in the repository, or one pinned by commit.
+    in the repository, or one pinned by commit. `enterprise`: GitHub is a server of one's own, which lacks some keys of workflows.
     """
 
     cluster: str
@@ -109,6 +109,7 @@ class InitRequest:
     environment: str = "production"
     storage: str | None = None
     action: str | None = None
+    enterprise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +281,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
     values = _values(request)
     flags = {
         "accounts": bool(request.accounts),
+        "cloud": not request.enterprise,
         "forge": request.forge is not ForgeKind.HOOKS,
         "pause": True,
         "storage": request.storage is not None,

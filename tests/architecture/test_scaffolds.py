@@ -24,7 +24,9 @@ VARIANTS = [
         ("plain", {}),
         ("storage", {"storage": "s3://bucket/brain", "branch": "release/2.x"}),
         ("pinned", {"action": PINNED, "path": "."}),
+        ("enterprise", {"enterprise": True}),
     )
+    if forge == "github" or name != "enterprise"
 ]
 _SCHEMAS = {
     "workflows": ("--builtin-schema", "vendor.github-workflows"),

@@ -407,6 +407,16 @@ def test_the_address_says_the_forge(machine: Machine, url: str, file: str, repos
     assert f"repository: {repository}\n".encode() in machine.files()["gitops.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("host", "server"), [("github.com", False), ("brain.ghe.com", False), ("work", False), ("git.brain.example", True)]
+)
+def test_workflows_for_a_github_server_use_only_what_its_manual_has(machine: Machine, host: str, server: bool) -> None:
+    machine.run("git", "remote", "set-url", "origin", f"git@{host}:brain/clusters.git", at="company")
+    machine.init("--yes", "--forge", "github")
+    workflow = machine.files()[".github/workflows/gitops.yml"]
+    assert [b"queue:" in workflow, b"deployment:" in workflow] == [not server] * 2
+
+
 def test_on_a_terminal_it_asks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

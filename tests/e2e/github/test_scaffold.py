@@ -269,6 +269,7 @@ def test_a_review_counts_though_its_own_job_may_do_nothing(fresh: Actions) -> No
     pull = hub.propose("alice", "retire", {"cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
     _good(actions.settle(), "plan", "post")
     assert "needs approval: graph.notes" in hub.status(pull.head, "plan")
+    assert "gitops/needs-approval" in hub.world.issue(pull.number).labels
 
     hub.world.review("bob", pull.number, "APPROVED")
     ran = actions.settle()

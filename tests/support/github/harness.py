@@ -125,6 +125,7 @@ class GitHubWorld:
 
     def label(self, number: int, label: str) -> None:
         self.world.issue(number).labels.append(label)
+        self.world.labels.add(label)
 
     def issue_as(self, login: str, title: str, body: str) -> None:
         self.world.open_issue(login, title, body)

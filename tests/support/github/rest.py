@@ -342,6 +342,10 @@ def _labels(world: World, call: Call) -> Answer:
 @on("POST /issues/{issue_number}/labels", "pull_requests", "write")
 def _label(world: World, call: Call) -> Answer:
     issue = world.issue(call.number("issue_number"))
+    # A label that the repository does not have is created, which belongs to issues alone.
+    if not set(call.body["labels"]) <= world.labels and not call.token.may("issues", "write"):
+        raise RefusedError(403, "Resource not accessible by integration")
+    world.labels.update(call.body["labels"])
     issue.labels += [name for name in call.body["labels"] if name not in issue.labels]
     return 200, _labels_of(world, issue)
 

@@ -41,7 +41,7 @@ from tests.support.github.rules import Rulebook
 HEADS = "refs/heads/"
 _REMEMBERED = (
     *("accounts", "tokens", "issues", "statuses", "checks", "deployments", "rulesets", "queue", "forks", "happenings"),
-    *("activities", "_ids", "_numbers"),
+    *("activities", "labels", "_ids", "_numbers"),
 )
 _SKIPS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
 
@@ -66,6 +66,7 @@ class World(Rulebook):
         self.accounts: dict[str, Account] = {}
         self.tokens: dict[str, Token] = {}
         self.issues: dict[int, Issue] = {}
+        self.labels: set[str] = set()
         self.deployments: dict[int, Deployment] = {}
         self.queue: list[QueueEntry] = []
         self.forks: dict[str, Path] = {}
@@ -339,6 +340,7 @@ class World(Rulebook):
     def open_issue(self, by: str, title: str, body: str, labels: Sequence[str] = ()) -> Issue:
         issue = Issue(next(self._ids), next(self._numbers), title, body, by, self.stamp(), labels=list(labels))
         self.issues[issue.number] = issue
+        self.labels.update(labels)
         return issue
 
     def comment(self, by: str, number: int, body: str) -> Comment:
