@@ -50,7 +50,8 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     elif emergency is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
     elif not actor:
-        raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver")
+        fix = "name yourself with --as NAME; or for all commands: git config gitops.actor NAME"
+        raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver", fix=fix)
     else:
         workspace = folder_of(options, actor)
     digest = options.plan
