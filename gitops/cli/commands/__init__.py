@@ -1,6 +1,6 @@
 """The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
 
-from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, SETUP_COMMANDS
+from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, REQUEST
 
@@ -15,6 +15,7 @@ COMMANDS = (
     HOOK,
     EDITOR,
     COMPLETION,
+    MANUAL,
     HELP,
 )
 

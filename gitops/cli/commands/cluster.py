@@ -240,6 +240,13 @@ COMPLETION = Command(
     json=False,
 )
 
+MANUAL = Command(
+    "manual",
+    "print the manual page of all commands: gitops manual | man -l -",
+    "gitops.cli.manual:manual",
+    json=False,
+)
+
 HELP = Command(
     "help",
     "print the help of a command",
