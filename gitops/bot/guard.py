@@ -7,7 +7,7 @@ The refs that carry trust accept only what is allowed here. A check that fails t
 2. An approval branch is created once, with a well-formed commit and statement that one trusted key signed, and never moved or
    deleted. The same holds for the branch of a revocation or a countersignature.
 3. A lock has the name of a cluster, is created and deleted, never moved, and its commit has no parent.
-4. Only the bot writes its other refs.
+4. Only the bot writes its other refs. A person pushes a comment on a change request as a ref that the bot takes in.
 5. The target branch only moves forward, to a commit whose cluster folders are valid.
 6. No ref has a name that a file system could take for one of the refs above because it ignores case or the form of letters, and
    none replaces objects (`refs/replace/`): git would show other commits than those that are verified.
@@ -30,6 +30,7 @@ from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, IntegrityError
+from gitops.forge.people import COMMENTS, check_pushed_comment
 from gitops.git.folders import require_plain
 from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.ledger.chain import (
@@ -99,6 +100,8 @@ class PushGuard:
             self._check_lock(update)
         elif ref.startswith(QUARANTINE):
             self._check_quarantine(update)
+        elif ref.startswith(COMMENTS):
+            check_pushed_comment(self._reader, update)
         elif f"{ref}/".startswith(_OWN):
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):

@@ -15,8 +15,9 @@ from gitops.bot.context import Bot, EventContext
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.project import Project
-from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update
+from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
 from gitops.bot.results import LogLine
+from gitops.forge.people import COMMENTS
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import SIGNED
 
@@ -46,6 +47,8 @@ def receive_push(
     for update in updates:
         if update.ref.startswith(SIGNED) and update.new != ZERO:
             yield from handle_signed_ref(context, update.ref)
+        elif update.ref.startswith(COMMENTS) and update.new != ZERO:
+            yield take_in(context, forge, update, pusher)
     # One push can move hundreds of branches: what is the same for all of them is asked once.
     touches = heads_that_touch(context)
     for update in topics:

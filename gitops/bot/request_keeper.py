@@ -10,6 +10,7 @@ from gitops.bot.changes import changes_cluster, is_merged_by
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine, error_line
 from gitops.core.errors import GitopsError
+from gitops.forge.people import COMMENTS, RequestBook, take_in_comment
 from gitops.forge.port import ChangeRequest, Forge
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.chain import BRANCHES
@@ -20,21 +21,11 @@ _MAX_TITLE = 200
 
 
 @runtime_checkable
-class RequestKeeper(Forge, Protocol):
+class RequestKeeper(RequestBook, Forge, Protocol):
     """A forge whose change requests the bot itself opens and closes."""
-
-    def open_or_update(
-        self, source: str, target: str, head: str, title: str, pusher: str
-    ) -> tuple[ChangeRequest, bool]:
-        """The open request of a branch, new or moved to `head`; True if it is new."""
-        ...
 
     def mark_merged(self, number: int, commit: str) -> ChangeRequest:
         """Record that a commit of the target branch contains the request."""
-        ...
-
-    def close(self, number: int) -> ChangeRequest:
-        """Record that the branch of the request is deleted."""
         ...
 
 
@@ -63,12 +54,23 @@ def open_or_update(
     return request, LogLine(f"request {request.number}: {word} for {source.removeprefix(HEADS)}")
 
 
+def take_in(context: EventContext, forge: RequestKeeper, update: RefUpdate, pusher: str | None) -> LogLine:
+    """Write a comment that a person pushed to its request, in their name."""
+    try:
+        number = take_in_comment(context.store, context.project.tools.remote, forge, update, pusher)
+    except GitopsError as error:
+        return error_line("comment", error)
+    return LogLine(f"request {number}: comment added")
+
+
 def catch_up(context: EventContext, forge: RequestKeeper) -> Iterator[LogLine]:
     """Do for the change requests what pushes asked for whose hook did not end; nothing is planned or applied.
 
     Branches are compared with requests. A branch at a head that a request had already, in whatever state, asks for nothing.
     """
     project, target = context.project, context.project.default_ref
+    for ref, commit in project.tools.remote.refs(COMMENTS.rstrip("/")).items():
+        yield take_in(context, forge, RefUpdate(ref, ZERO, commit), None)
     heads = project.tools.remote.refs(HEADS.rstrip("/"))
     topics = {ref: head for ref, head in heads.items() if is_topic(context, ref)}
     project.fetch_commits(*topics.values())

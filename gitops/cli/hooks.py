@@ -108,8 +108,13 @@ def _post_receive(_: list[str]) -> int:
     """
     from gitops.bot.guard import is_governed
     from gitops.bot.receive_push import receive_push
+    from gitops.forge.people import COMMENTS
 
-    updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS) if not ref.startswith("refs/gitops/")]
+    updates = [
+        RefUpdate(ref, old, new)
+        for old, new, ref in _lines(_FIELDS)
+        if ref.startswith(COMMENTS) or not ref.startswith("refs/gitops/")
+    ]
     if not updates:
         return OK
     local = LocalProject(_git_dir())

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import OK, open_project, say, show_form
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
 from gitops.forge.merge import MergeMethod, merge_request
-from gitops.forge.port import ChangeRequest, CommitCheck
+from gitops.forge.people import close_request, comment_on, open_request
+from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck
 from gitops.render.characters import visible
+from gitops.wiring.forge import LOCAL
+from gitops.wiring.repository import diff_text
+
+if TYPE_CHECKING:
+    from gitops.forge.port import ForgeReader
+    from gitops.wiring.project import LocalProject
 
 
 def request_list(options: argparse.Namespace) -> int:
     """`gitops request list`."""
-    requests = open_project(options).forge().requests()
+    forge = open_project(options).forge()
+    requests = forge.requests()
+    statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
-        show_form([_request_form(r) for r in requests])
+        forms = [(_request_form(r), [s for commit in _commits(r) for s in statuses[commit]]) for r in requests]
+        show_form([{**form, "statuses": [_status_form(s) for s in known]} for form, known in forms])
         return OK
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
+        for commit in _commits(request):
+            _say_statuses(statuses[commit], 14)
     if not requests:
         say("no change requests")
     return OK
@@ -30,15 +45,12 @@ def request_show(options: argparse.Namespace) -> int:
     forge = open_project(options).forge()
     request = forge.request(options.number)
     comments = forge.comments(request.number)
-    commits = [request.head] if request.merged_as is None else [request.head, request.merged_as]
+    commits = _commits(request)
     statuses = [s for commit in commits for s in forge.statuses(commit)]
     checks = [c for commit in commits for c in forge.checks(commit)]
     if options.json:
         form = _request_form(request)
-        form["statuses"] = [
-            {"commit": s.commit, "context": s.context, "state": s.state.value, "description": s.description, "at": s.at}
-            for s in statuses
-        ]
+        form["statuses"] = [_status_form(s) for s in statuses]
         form["checks"] = [
             {"commit": c.commit, "name": c.name, "state": c.state.value, "title": c.title, "notes": _notes(c)}
             for c in checks
@@ -63,6 +75,51 @@ def request_show(options: argparse.Namespace) -> int:
     return OK
 
 
+def request_open(options: argparse.Namespace) -> int:
+    """`gitops request open [BRANCH]`."""
+    local = _own(options)
+    store, target = local.repository, local.project.default_ref
+    branch = options.branch or (None if store.work_tree is None else store.symbolic_target("HEAD"))
+    if branch is None:
+        raise UsageError(Code.USAGE_ERROR, "there is no current branch here; name one: gitops request open BRANCH")
+    forge = local.forge()
+    request = open_request(store, local.pushed_to(), forge, _branch(branch), target, local.person())
+    return _show_act(options, forge, request, f"open for {_branch(request.source)}, head {request.head[:12]}")
+
+
+def request_close(options: argparse.Namespace) -> int:
+    """`gitops request close N`."""
+    local = _own(options)
+    forge = local.forge()
+    request = close_request(local.pushed_to(), forge, options.number)
+    kept = f"its branch {_branch(request.source)} is deleted on the server, its commits stay at {request.head_ref}"
+    return _show_act(options, forge, request, f"closed; {kept}")
+
+
+def request_comment(options: argparse.Namespace) -> int:
+    """`gitops request comment N TEXT`."""
+    local = _own(options)
+    forge, clock = local.forge(), local.project.tools.clock
+    comment_on(local.repository, local.pushed_to(), forge, options.number, options.text, local.person(), clock)
+    if options.json:
+        show_form({"ok": True, "request": options.number, "diagnostics": []})
+    else:
+        say(f"request {options.number}: comment added")
+    return OK
+
+
+def request_diff(options: argparse.Namespace) -> int:
+    """`gitops request diff N`: from where the request left its target; for a merged one, what its merge changed."""
+    local = open_project(options)
+    forge = local.forge()
+    text = diff_text(local.repository.git_dir, forge.base(options.number), forge.request(options.number).head)
+    if options.json:
+        show_form({"ok": True, "request": options.number, "diff": text, "diagnostics": []})
+    else:
+        say(visible(text, keep="\n\t"))
+    return OK
+
+
 def request_merge(options: argparse.Namespace) -> int:
     """`gitops request merge N`."""
     local = open_project(options)
@@ -75,11 +132,59 @@ def request_merge(options: argparse.Namespace) -> int:
         merger=local.person(),
         expected_head=options.head,
     )
+    # The hooks of a server have applied the merge by now.
+    statuses = local.forge().statuses(commit)
     if options.json:
-        show_form({"ok": True, "request": options.number, "commit": commit, "diagnostics": []})
-    else:
-        say(f"request {options.number}: merged as {commit}")
+        form = {"ok": True, "request": options.number, "commit": commit, "diagnostics": []}
+        show_form({**form, "statuses": [_status_form(s) for s in statuses]})
+        return OK
+    say(f"request {options.number}: merged as {commit}")
+    _say_statuses(statuses, 2)
+    if not statuses:
+        say("  nothing is applied yet: no hook answered; the next `gitops bot sweep` applies it")
     return OK
+
+
+def _own(options: argparse.Namespace) -> LocalProject:
+    """The project, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
+    local = open_project(options)
+    kind = local.project.config().forge.kind
+    if kind not in (None, LOCAL):
+        detail = f"the change requests of this repository are on {kind}: use its pages or its own program"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    return local
+
+
+def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRequest, what: str) -> int:
+    """Print what became of a request, with the statuses of its head."""
+    statuses = forge.statuses(request.head)
+    if options.json:
+        form = {**_request_form(request), "statuses": [_status_form(s) for s in statuses]}
+        show_form({"ok": True, "request": form, "diagnostics": []})
+        return OK
+    say(visible(f"request {request.number}: {what}"))
+    _say_statuses(statuses, 2)
+    return OK
+
+
+def _commits(request: ChangeRequest) -> list[str]:
+    """The commits whose statuses are those of a request."""
+    return [request.head] if request.merged_as is None else [request.head, request.merged_as]
+
+
+def _say_statuses(statuses: Sequence[CheckStatus], indent: int) -> None:
+    for status in statuses:
+        say(visible(f"{' ' * indent}{status.state:<8} {status.context}: {status.description}"))
+
+
+def _status_form(status: CheckStatus) -> dict[str, Any]:
+    return {
+        "commit": status.commit,
+        "context": status.context,
+        "state": status.state.value,
+        "description": status.description,
+        "at": status.at,
+    }
 
 
 def _branch(ref: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+
 MAX_TEXT = 65_536
 """Characters of a comment, an issue or the text of a change request, on every forge.
 
@@ -84,3 +87,13 @@ def _first_line(body: str) -> str:
 def same_text(one: str, other: str) -> bool:
     """Whether two texts are equal, apart from ends of lines and space at the end, which a forge may change."""
     return one.replace("\r\n", "\n").rstrip() == other.replace("\r\n", "\n").rstrip()
+
+
+def text_bytes(body: str) -> bytes:
+    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
+    if len(body) > MAX_TEXT:
+        raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
+    try:
+        return body.encode()
+    except UnicodeEncodeError:
+        raise UsageError(Code.USAGE_ERROR, "the comment is not valid Unicode text") from None

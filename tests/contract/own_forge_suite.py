@@ -6,7 +6,7 @@ process would, for a given bot; and `heads`, three commit ids that may be pushed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -40,6 +40,8 @@ class WholeForge(Forge, Protocol):
     def mark_merged(self, number: int, commit: str) -> ChangeRequest: ...
 
     def close(self, number: int) -> ChangeRequest: ...
+
+    def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[CheckStatus, ...]]: ...
 
     def add_comment(self, number: int, author: str, body: str) -> None: ...
 
@@ -231,6 +233,12 @@ class OwnForgeContract:
             forge.set_status(status)
         assert make_forge(BOT).statuses(heads[0]) == (alike, done)
         assert forge.statuses(heads[1]) == ()
+
+    def test_statuses_of_many_commits_are_those_of_each(self, forge: WholeForge) -> None:
+        commits = [start + "1" * 38 for start in ("ab", "cd", "ef")]
+        for commit in commits[:2]:
+            forge.set_status(CheckStatus(commit, "plan", CheckState.SUCCESS, "", AT))
+        assert forge.statuses_of(commits) == {commit: forge.statuses(commit) for commit in commits}
 
     def test_statuses_of_commits_that_start_alike_are_apart(self, forge: WholeForge) -> None:
         one, two = (CheckStatus("ab" + digit * 38, "plan", CheckState.ERROR, digit, AT) for digit in "12")

@@ -101,6 +101,11 @@ class MemoryForge(DocumentForge):
         with self._shared.mutex:
             return _MemoryFolder(dict(self._shared.refs[ref])) if ref in self._shared.refs else None
 
+    def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
+        with self._shared.mutex:
+            below = [ref for ref in self._shared.refs if ref.startswith(f"{prefix}/")]
+            return {ref: _MemoryFolder(dict(self._shared.refs[ref])) for ref in below}
+
     def _write(self, ref: str, files: Mapping[str, bytes]) -> None:
         if files:
             self._shared.refs.setdefault(ref, {}).update(files)

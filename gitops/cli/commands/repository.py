@@ -148,15 +148,37 @@ _REPOSITORY = Argument("--repo", "PATH", "repository (default: the current folde
 
 REQUEST = Command(
     "request",
-    "list, show and merge change requests of a bare repository",
+    "open, list, show, merge and close change requests of a bare repository",
     commands=(
-        Command("list", "list change requests", f"{_REQUESTS}:request_list", PROJECT),
+        Command("list", "list change requests with their statuses", f"{_REQUESTS}:request_list", PROJECT),
+        Command(
+            "open",
+            "push a branch, and open its change request",
+            f"{_REQUESTS}:request_open",
+            PROJECT,
+            Argument("branch", "BRANCH", "the branch (default: the current one)", nargs="?"),
+        ),
         Command(
             "show",
             "show a change request with its comments and statuses",
             f"{_REQUESTS}:request_show",
             PROJECT,
             _NUMBER,
+        ),
+        Command(
+            "diff",
+            "print what a change request changes in files",
+            f"{_REQUESTS}:request_diff",
+            PROJECT,
+            _NUMBER,
+        ),
+        Command(
+            "comment",
+            "add a comment to a change request",
+            f"{_REQUESTS}:request_comment",
+            PROJECT,
+            _NUMBER,
+            Argument("text", "TEXT", "the comment"),
         ),
         Command(
             "merge",
@@ -168,6 +190,13 @@ REQUEST = Command(
                 "--method", ("merge", "squash", "rebase"), "how to merge (default: a merge commit)", default="merge"
             ),
             Argument("--head", "COMMIT", "refuse if the change request has another head"),
+        ),
+        Command(
+            "close",
+            "close a change request without a merge, and delete its branch on the server; its commits stay",
+            f"{_REQUESTS}:request_close",
+            PROJECT,
+            _NUMBER,
         ),
     ),
 )

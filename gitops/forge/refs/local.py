@@ -64,14 +64,18 @@ class LocalForge(DocumentForge):
         For a merged request, the target before the merge is the first parent of the commit that merged it.
         Raises GitopsError `request_not_found`.
         """
+        head, base = self.request(number).head, self.base(number)
+        theirs = None if base is None else self._store.commit(base).tree
+        return self._store.changed_paths(theirs, self._store.commit(head).tree)
+
+    def base(self, number: int) -> str | None:
+        """The commit where a request left its target, None if they share no history. Raises GitopsError `request_not_found`."""
         request = self.request(number)
         # The objects of the target are needed also if the request is merged.
         tip = self._branch(request.target)
         if request.merged_as is not None:
             tip = next(iter(self._store.commit(request.merged_as).parents), None)
-        base = None if tip is None else self._store.merge_base(tip, request.head)
-        theirs = None if base is None else self._store.commit(base).tree
-        return self._store.changed_paths(theirs, self._store.commit(request.head).tree)
+        return None if tip is None else self._store.merge_base(tip, request.head)
 
     # How documents are kept
 
@@ -115,6 +119,9 @@ class LocalForge(DocumentForge):
     def _folder(self, ref: str) -> DocumentFolder | None:
         old = self._refs(ref).get(ref)
         return None if old is None else self._at(old)
+
+    def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
+        return {ref: self._at(commit) for ref, commit in self._refs(prefix).items()}
 
     def _all(self) -> tuple[ChangeRequest, ...]:
         return self._read_all(self._refs(records.REQUESTS))

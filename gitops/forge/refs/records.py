@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.core.errors import GitopsError, IntegrityError
 from gitops.forge.port import Account, ChangeRequest, Comment, RequestState
 from gitops.forge.refs.documents import COMMENT, REQUEST
-from gitops.forge.text import MAX_TEXT
+from gitops.forge.text import text_bytes
 
 REQUESTS = "refs/gitops/requests"
 
@@ -192,16 +192,6 @@ def _body(folder: DocumentFolder, stem: str) -> str:
         return read_required(folder, f"{stem}.md").decode()
     except UnicodeDecodeError as error:
         raise IntegrityError(Code.REQUEST_INVALID, f"{stem}.md is not UTF-8", path=stem) from error
-
-
-def text_bytes(body: str) -> bytes:
-    """A text for people as bytes. Raises UsageError `comment_too_large`, `usage_error` for text that is not valid Unicode."""
-    if len(body) > MAX_TEXT:
-        raise UsageError(Code.COMMENT_TOO_LARGE, f"the comment has {len(body)} characters; at most {MAX_TEXT} are kept")
-    try:
-        return body.encode()
-    except UnicodeEncodeError:
-        raise UsageError(Code.USAGE_ERROR, "the comment is not valid Unicode text") from None
 
 
 # Files

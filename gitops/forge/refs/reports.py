@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gitops.core.canonical import digest
@@ -20,8 +20,8 @@ from gitops.core.errors import GitopsError, IntegrityError
 from gitops.forge.dialect import full_id
 from gitops.forge.port import Annotation, CheckStatus, CommitCheck, Deployment
 from gitops.forge.refs.documents import CHECK, DEPLOYMENT, ISSUE, STATUS, DatedDeployment, RecordedIssue
-from gitops.forge.refs.records import EMPTY, DocumentFolder, changed_files, read_required, slug, text_bytes
-from gitops.forge.text import MAX_TEXT, cut, cut_markdown
+from gitops.forge.refs.records import EMPTY, DocumentFolder, changed_files, read_required, slug
+from gitops.forge.text import MAX_TEXT, cut, cut_markdown, text_bytes
 from gitops.git.port import Person
 
 __all__ = ["Amend", "DocumentReports"]
@@ -52,6 +52,10 @@ class DocumentReports(ABC):
         """The files behind a ref, None for a ref that does not exist."""
 
     @abstractmethod
+    def _folders(self, prefix: str) -> Mapping[str, DocumentFolder]:
+        """The files behind each ref below a prefix."""
+
+    @abstractmethod
     def _amend(self, ref: str, what: str, change: Amend, missing: GitopsError | None = None) -> DocumentFolder:
         """Change files behind a ref without losing another writer's change; returns the files as `change` saw them.
 
@@ -70,11 +74,12 @@ class DocumentReports(ABC):
 
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context. Raises IntegrityError `request_invalid`."""
-        folder = self._folder(_shard("statuses", commit)) or EMPTY
-        statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
-        if any(status.commit != commit for status in statuses):
-            raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
-        return tuple(sorted(statuses, key=lambda status: status.context))
+        return _read_statuses(self._folder(_shard("statuses", commit)) or EMPTY, commit)
+
+    def statuses_of(self, commits: Iterable[str]) -> Mapping[str, tuple[CheckStatus, ...]]:
+        """Statuses of many commits, as `statuses` gives those of each, from one listing."""
+        shards = self._folders("refs/gitops/statuses")
+        return {commit: _read_statuses(shards.get(_shard("statuses", commit), EMPTY), commit) for commit in commits}
 
     def set_status(self, status: CheckStatus) -> None:
         """Set the status of a commit in a context, replacing the one before. The commit itself need not be here."""
@@ -187,6 +192,13 @@ def _line(text: str) -> str:
 
 def _deployment_ref(environment: str) -> str:
     return f"refs/gitops/deployments/{_file_name(environment)}"
+
+
+def _read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
+    statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
+    if any(status.commit != commit for status in statuses):
+        raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
+    return tuple(sorted(statuses, key=lambda status: status.context))
 
 
 def _read_deployment(folder: DocumentFolder) -> Deployment | None:
