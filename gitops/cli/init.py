@@ -11,6 +11,7 @@ import difflib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +21,7 @@ from gitops.cli.shared import FAILED, OK, say, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
+from gitops.init.adopt import FoundCluster, find_cluster, find_path
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
 from gitops.init.files import INSTALL_FOLDER, FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
 from gitops.init.files import init as plan_files
@@ -39,6 +41,7 @@ Ask = Callable[[str, str | None], str | None]
 def init(options: argparse.Namespace) -> int:
     """`gitops init`. Exits 1 if an existing file differs, or if keys and rules are not consistent."""
     checkout = open_checkout(options.folder)
+    options.dry_run = options.dry_run or options.diff
     if options.upgrade:
         return _upgrade(options, checkout)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not (options.yes or options.json)
@@ -50,7 +53,8 @@ def init(options: argparse.Namespace) -> int:
     install = install_files(running_wheel(), templates["requirements.txt"]) if has_jobs else {}
     outcome = plan_files(request, templates, install, lambda path: read_file(checkout.root, path))
     private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
-    lines = [] if options.no_signing or options.diff else _sign_commits(options, checkout)
+    lines = [] if options.no_signing or options.dry_run else _sign_commits(options, checkout)
+    lines += _found_lines(request.path, request.found)
     if made_key:
         lines.append(f"made {options.new_bot_key}: the bot's private key. Keep it out of every repository")
     return _finish(options, checkout, outcome, next_steps(request, checkout.server, private_key), lines)
@@ -70,7 +74,7 @@ def _finish(
 ) -> int:
     """Write the files, and show files, problems and remaining steps after `lines`."""
     problems = Diagnostics(outcome.diagnostics)
-    made: list[str] = [] if options.diff else list(_write(checkout.root, outcome, problems))
+    made: list[str] = [] if options.dry_run else list(_write(checkout.root, outcome, problems))
     if options.json:
         show_form(
             {
@@ -84,7 +88,7 @@ def _finish(
     else:
         lines = [*(_diffs(outcome) if options.diff else ()), *lines]
         lines += [*_lines(outcome, made), *diagnostic_lines(problems)]
-        if steps and not options.diff and not problems.has_errors:
+        if steps and not options.dry_run and not problems.has_errors:
             lines += ["", "Remaining steps:"]
             for number, step in enumerate(steps, start=1):
                 lines += [f"{number}. {step.text}", *(f"     {command}" for command in step.commands)]
@@ -132,6 +136,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     if not public:
         detail = "the bot that signs the ledger has no key: --new-bot-key FILE creates one, --bot-key FILE names one"
         raise GitopsError(Code.INIT_KEY_MISSING, detail)
+    will_be_made = options.dry_run and options.new_bot_key and not Path(options.new_bot_key).exists()
     approvers = [(principal, key)]
     for text in options.approver or []:
         name, equals, file = text.partition("=")
@@ -143,20 +148,51 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         found = ask(f"Your account on {forge} by its number, such as {forge}:583231 (empty: add it later)", None)
         accounts = [found] if found else []
     pairs = [text.rpartition("=")[::2] for text in accounts]
+
+    def names(folder: str) -> list[str]:
+        try:
+            return list_files(checkout.root, folder)
+        except GitopsError:
+            return []  # a file or a link; what has to be read later says why it cannot
+
+    path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
         cluster=cluster,
         accounts=tuple((account, name or principal) for name, account in pairs),
-        path=options.path or ask("Folder of the cluster", "cluster") or "",
+        path=path,
+        found=find_cluster(path, cluster, names),
         repository=checkout.name,
         forge=ForgeKind(forge),
         bot=bot,
-        bot_key=PublicKey(*read_public_key(public)),
+        bot_key=_passing_key() if will_be_made else PublicKey(*read_public_key(public)),
         approvers=tuple((name, PublicKey(*read_public_key(file))) for name, file in approvers),
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
         enterprise=forge == ForgeKind.GITHUB and not _on_github_cloud(checkout.host),
     )
+
+
+def _passing_key() -> PublicKey:
+    """The public half of a key that is thrown away: it stands for the one that a run with effect would create."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/key"
+        make_key(path, "gitops")
+        return PublicKey(*read_public_key(path))
+
+
+def _found_lines(path: str, found: FoundCluster) -> list[str]:
+    """What was found and is declared, a line for each kind."""
+    schemas = [f"{path}/{graph.schema}" for graph in found.graphs]
+    queries = [f"{path}/{graph.queries}" for graph in found.graphs if graph.queries]
+    policies = [f"{path}/{file}" for _, file in found.policies]
+    kinds = (("schemas", schemas), ("queries", queries), ("policies", policies))
+    lines = [
+        f"found {kind}: {', '.join(paths)}: declared in cluster.yaml, and not changed" for kind, paths in kinds if paths
+    ]
+    if policies:
+        lines.append("each policy applies to all graphs: check `applies_to` in cluster.yaml")
+    return lines
 
 
 def _on_github_cloud(host: str | None) -> bool:
@@ -198,7 +234,7 @@ def _bot_key(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> bool:
     if Path(checkout.root) in parents or any((folder / ".git").exists() for folder in parents):
         raise GitopsError(Code.INIT_KEY_REFUSED, f"{path} is inside a repository: a private key must not be", path=path)
     options.new_bot_key = path
-    if options.diff:
+    if options.dry_run:
         return False
     return make_key(path, options.bot or "gitops")
 

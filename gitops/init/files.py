@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError, GitopsError, UsageError
+from gitops.init.adopt import FoundCluster
 from gitops.model.address import is_name
 from gitops.storage.address import StorageRootError, parse_storage
 
@@ -95,6 +96,7 @@ class InitRequest:
 
     `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is where workflows find the action: a copy
     in the repository, or one pinned by commit. `enterprise`: GitHub is a server of one's own, which lacks some keys of workflows.
+    `found` is what the cluster folder has already.
     """
 
     cluster: str
@@ -110,6 +112,7 @@ class InitRequest:
     storage: str | None = None
     action: str | None = None
     enterprise: bool = False
+    found: FoundCluster = field(default_factory=FoundCluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def init(
         before = existing(path)
         if other and path in install and before is None:
             continue
-        if own and path in cluster_files:
+        if own and path in cluster_files and not (path.rpartition("/")[2] == ".gitattributes" and before is None):
             state = FileState.OWN
         elif before is None:
             state = FileState.NEW
@@ -246,6 +249,8 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
     }
     for path, name in {**_cluster_files(request), **_PIPELINES[request.forge]}.items():
         made[path] = _fill(request, templates[name])
+    if request.found.graphs:
+        made[next(iter(_cluster_files(request)))] = _declare(request).encode()
     if request.forge in _ACTION_FOLDERS and request.action is None:
         made[f"{_ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
     return made
@@ -254,12 +259,37 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
 def _cluster_files(request: InitRequest) -> dict[str, str]:
     """The files of the cluster folder by path, `cluster.yaml` first, with the names of their templates."""
     folder = "" if request.path == "." else f"{request.path}/"
-    return {
+    always = {
         f"{folder}cluster.yaml": "cluster/cluster.yaml",
         f"{folder}.gitattributes": "cluster/gitattributes",
+    }
+    if request.found.graphs:
+        return always
+    return {
+        **always,
         f"{folder}{_GRAPH}/schema.pg": "cluster/schema.pg",
         f"{folder}{_GRAPH}/queries/notes.gq": "cluster/notes.gq",
     }
+
+
+def _declare(request: InitRequest) -> str:
+    """The `cluster.yaml` for what the folder has. Which graphs a policy guards is not known, so it guards all of them."""
+    found = request.found
+    lines = [
+        f"# What was in this folder when `gitops init` ran. `gitops validate --config {request.path}` checks it.",
+        *("version: 1", "metadata:", f"  name: {_scalar(request.cluster)}"),
+        *([] if request.storage is None else [f"storage: {json.dumps(request.storage, ensure_ascii=False)}"]),
+        "graphs:",
+    ]
+    for graph in found.graphs:
+        lines += [f"  {_scalar(graph.name)}:", f"    schema: {_scalar(graph.schema)}"]
+        lines += [] if graph.queries is None else [f"    queries: {_scalar(graph.queries)}"]
+    if found.policies:
+        guarded = ", ".join(_scalar(graph.name) for graph in found.graphs)
+        lines += ["# Check `applies_to`: each policy that was found applies to all graphs.", "policies:"]
+        for name, file in found.policies:
+            lines += [f"  {_scalar(name)}:", f"    file: {_scalar(file)}", f"    applies_to: [{guarded}]"]
+    return "\n".join(lines) + "\n"
 
 
 _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {

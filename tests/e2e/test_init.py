@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -415,6 +416,44 @@ def test_workflows_for_a_github_server_use_only_what_its_manual_has(machine: Mac
     machine.init("--yes", "--forge", "github")
     workflow = machine.files()[".github/workflows/gitops.yml"]
     assert [b"queue:" in workflow, b"deployment:" in workflow] == [not server] * 2
+
+
+def test_what_is_there_is_declared_and_not_changed(machine: Machine) -> None:
+    """Schemas, queries and policies without a cluster.yaml: no sample is added, and the result is a valid cluster."""
+    company = machine.folder / "company"
+    shutil.copytree(ROOT / "examples/company-brain/knowledge", company / "brain/knowledge")
+    shutil.copytree(ROOT / "examples/company-brain/legacy", company / "brain/legacy")
+    (company / "brain/policies").mkdir()
+    shutil.copy(ROOT / "examples/company-brain/policies/knowledge.policy.yaml", company / "brain/policies")
+    before = machine.files()
+    code, text = machine.init("--yes", "--path", "brain", "--dry-run")
+    assert (code, machine.files()) == (0, before)
+    assert "found schemas: brain/knowledge/schema.pg, brain/legacy/schema.pg: declared in cluster.yaml" in text
+    assert not (machine.folder / "bot-key").exists()
+    _, text = machine.init("--yes", "--path", "brain")
+    assert "found policies: brain/policies/knowledge.policy.yaml" in text
+    after = machine.files()
+    assert {path: after[path] for path in before} == before
+    assert {path for path in after.keys() - before.keys() if path.startswith("brain/")} == {
+        "brain/cluster.yaml",
+        "brain/.gitattributes",
+    }
+    _, text = machine.run("gitops", "validate", "--config", "brain", at="company")
+    machine.init("--yes", "--path", "brain")
+    assert machine.files() == after
+
+
+@pytest.mark.parametrize("place", [".", "graphs"])
+def test_a_cluster_that_is_there_is_used_where_it_is(machine: Machine, place: str) -> None:
+    company = machine.folder / "company"
+    shutil.copytree(ROOT / "examples/company-brain", company / place, dirs_exist_ok=True)
+    before = machine.files()
+    machine.init("--yes")
+    after = machine.files()
+    assert {path: after[path] for path in before} == before
+    assert f"path: {place}\n".encode() in after["gitops.yaml"].replace(b'"', b"")
+    assert str(Path(place) / ".gitattributes") in after
+    assert not any("notes" in path for path in after)
 
 
 def test_on_a_terminal_it_asks(

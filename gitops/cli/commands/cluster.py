@@ -37,7 +37,7 @@ SETUP_COMMANDS = (
             "where change requests live; hooks means a bare repository (default: from the address of origin)",
         ),
         Argument("--cluster", "NAME", "name of the cluster (default: the name of the repository)"),
-        Argument("--path", "PATH", "cluster folder (default: cluster)"),
+        Argument("--path", "PATH", "cluster folder (default: the one that is there, else cluster)"),
         Argument("--branch", "NAME", "branch that the cluster follows (default: the current branch)"),
         Argument("--storage", "ROOT", "where graphs are stored, such as s3://bucket/prefix"),
         Argument("--key", "FILE", "your public key (default: the key of user.signingKey)"),
@@ -61,6 +61,7 @@ SETUP_COMMANDS = (
         flag("--upgrade", "renew what the jobs install, to the version of this program; nothing else is changed"),
         flag("--yes", "do not ask questions"),
         flag("--diff", "write nothing; print the differences"),
+        flag("--dry-run", "write nothing; say what would be made"),
     ),
     Command(
         "doctor",
@@ -205,6 +206,7 @@ CLUSTER_COMMANDS = (
         CONFIG,
         flag("--check", "write nothing; exit 1 if a file has another layout"),
         flag("--diff", "write nothing; print the differences"),
+        flag("--dry-run", "write nothing; say what would be made"),
     ),
     Command(
         "lint",
