@@ -42,11 +42,16 @@ def graph_root(options: argparse.Namespace) -> str:
         raise GitopsError(first.code, first.message, path=first.path)
     uri = graph_uri(storage_root(header.storage, options.config), options.graph)
     declared = {each.id.value for each in cluster.graphs}
+    in_bucket = uri.startswith("s3:") and options.graph in declared
     # The graph of a delete that waits for an approval is no longer declared.
-    if options.graph not in declared and graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is Existence.ABSENT:
-        detail = f"{options.config} declares no graph {options.graph!r}{choices(options.graph, declared)}"
-        raise GitopsError(Code.GRAPH_UNKNOWN, detail, path="graphs")
-    return uri
+    if in_bucket or graph.LanceEngine(SystemClock(), RandomIds()).exists(uri) is not Existence.ABSENT:
+        return uri
+    if options.graph in declared:
+        from gitops.cli.graph.served import served_root
+
+        return served_root(options.config, options.graph) or uri
+    detail = f"{options.config} declares no graph {options.graph!r}{choices(options.graph, declared)}"
+    raise GitopsError(Code.GRAPH_UNKNOWN, detail, path="graphs")
 
 
 def parse_revision(text: str) -> graph.ReadTarget:
