@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
@@ -18,7 +19,7 @@ from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.incoming import IncomingPush
 from gitops.wiring.project import LocalProject, open_commit_tree
-from gitops.wiring.repository import install_hooks, open_staged, remove_hooks
+from gitops.wiring.repository import hook_status, install_hooks, open_staged, remove_hooks
 
 _MAX_REFS = 10_000
 _OWN_NONCE = ("OK", "SLOP")
@@ -40,6 +41,35 @@ def remove(options: argparse.Namespace) -> int:
     git_dir, names = remove_hooks(options.repo, options.folder)
     say(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}")
     return OK
+
+
+_STATES = {
+    "current": "installed and current",
+    "other": "starts another release or installation",
+    "foreign": "belongs to another program, and does not start gitops",
+    "missing": "missing",
+}
+
+
+def status(options: argparse.Namespace) -> int:
+    """`gitops hook status`. Exits 1 unless git runs every hook of this program."""
+    found = hook_status(options.repo)
+    good = all(state == "current" for state in found.states.values())
+    words = ["gitops", "hook", "install", "--repo", options.repo, *(["--server"] if found.kind == "server" else [])]
+    command = None if good else shlex.join(words)
+    if options.json:
+        form = {"ok": good, "kind": found.kind, "folder": found.folder, "hidden": list(found.hidden), "next": command}
+        show_form({**form, "hooks": {name: str(state) for name, state in found.states.items()}})
+        return OK if good else FAILED
+    lines = [f"hooks of the {found.kind} in {found.folder}"]
+    lines += [f"  {name}: {_STATES[state]}" for name, state in found.states.items()]
+    if found.hidden:
+        why = f"core.hooksPath makes git look in {found.folder}"
+        lines.append(f"  git does not run {', '.join(found.hidden)} of {found.git_dir}: {why}")
+    if command is not None:
+        lines.append(f"next: {command}")
+    say("".join(visible(line) + "\n" for line in lines))
+    return OK if good else FAILED
 
 
 def run(options: argparse.Namespace) -> int:

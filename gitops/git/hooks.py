@@ -22,6 +22,7 @@ import secrets
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
@@ -35,8 +36,11 @@ from gitops.git.repository import Repository
 
 __all__ = [
     "HookKind",
+    "HookState",
     "erase_hooks",
     "expected_hooks",
+    "hidden_hooks",
+    "hook_states",
     "hooks_folder",
     "install_hooks",
     "installed_hooks",
@@ -46,6 +50,16 @@ __all__ = [
 ]
 
 HookKind = Literal["client", "server"]
+
+
+class HookState(StrEnum):
+    """CURRENT starts exactly this program, OTHER another release or installation, FOREIGN does not start gitops."""
+
+    CURRENT = "current"
+    OTHER = "other"
+    FOREIGN = "foreign"
+    MISSING = "missing"
+
 
 _NAMES: Mapping[HookKind, tuple[str, ...]] = {
     "client": ("pre-commit", "commit-msg", "pre-push"),
@@ -132,6 +146,24 @@ def stale_hooks(git_dir: str, kind: HookKind, command: Sequence[str]) -> tuple[s
     """Names of installed hooks that start another program than `command`, or in another way. Raises as `installed_hooks`."""
     folder = hooks_folder(git_dir)
     return tuple(n for n in installed_hooks(git_dir, kind) if not _starts(folder / n, n, command))
+
+
+def hook_states(git_dir: str, kind: HookKind, command: Sequence[str]) -> dict[str, HookState]:
+    """The state of each hook of one kind, where git looks for hooks. Raises UsageError `not_a_repository`."""
+    folder, installed = hooks_folder(git_dir), installed_hooks(git_dir, kind)
+    states: dict[str, HookState] = {}
+    for name in _NAMES[kind]:
+        if name in installed:
+            states[name] = HookState.CURRENT if _starts(folder / name, name, command) else HookState.OTHER
+        else:
+            states[name] = HookState.FOREIGN if os.path.lexists(folder / name) else HookState.MISSING
+    return states
+
+
+def hidden_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:
+    """Our hooks in the repository's own folder that git does not run, because `core.hooksPath` names another folder."""
+    own = Repository(git_dir).common_dir / "hooks"
+    return () if hooks_folder(git_dir) == own else tuple(name for name in _NAMES[kind] if _is_ours(own / name))
 
 
 def remove_hooks(git_dir: str, kind: HookKind) -> tuple[str, ...]:

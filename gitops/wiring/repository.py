@@ -91,6 +91,26 @@ def install_hooks(folder: str, *, server: bool, hooks_folder: str | None = None)
     return repository.git_dir, hooks.install_hooks(repository.git_dir, kind, own_command())
 
 
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """The hooks of a repository. `folder` is where git looks for hooks; `hidden` are hooks of ours that it does not run."""
+
+    git_dir: str
+    kind: hooks.HookKind
+    folder: str
+    states: Mapping[str, hooks.HookState]
+    hidden: tuple[str, ...]
+
+
+def hook_status(folder: str) -> HookStatus:
+    """Look at the hooks of a clone or of a bare repository. Raises UsageError `not_a_repository`."""
+    repository = Repository.discover(folder)
+    git_dir = repository.git_dir
+    kind: hooks.HookKind = "server" if repository.work_tree is None else "client"
+    states = hooks.hook_states(git_dir, kind, own_command())
+    return HookStatus(git_dir, kind, str(hooks.hooks_folder(git_dir)), states, hooks.hidden_hooks(git_dir, kind))
+
+
 def has_server_hook(git_dir: str) -> bool:
     """Whether the hook that checks pushes is installed; a hook that cannot be read counts as missing."""
     try:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitops.cli.main import main
 from gitops.config.gitops_yaml import trust_root
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.ledger.chain import entry_trust
@@ -272,3 +278,32 @@ def test_broken_configuration_on_the_server_lets_nothing_in_but_its_repair(loop:
     repair = loop.commit("alice", {"gitops.yaml": CONFIG.encode()}, broken, away=True)
     assert "apply of brain" in loop.push("alice", f"{repair}:refs/heads/main").text
     assert loop.tip() == repair
+
+
+def test_the_state_of_hooks_is_known(loop: Loop, tmp_path: Path) -> None:
+    server, clone = tmp_path / "s.git", tmp_path / "c"
+    loop.program("bot", "git", "init", "-q", "--bare", str(server), at=tmp_path)
+    loop.program("bot", "git", "init", "-q", str(clone), at=tmp_path)
+
+    def status(place: Path) -> dict[str, Any]:
+        with redirect_stdout(io.StringIO()) as out:
+            code = main(["hook", "status", "--repo", str(place), "--json"])
+        form = json.loads(out.getvalue())
+        assert form["ok"] is (code == 0)
+        return form
+
+    (server / "hooks").mkdir(exist_ok=True)
+    (server / "hooks/post-receive").write_text("#!/bin/sh\ntrue\n")
+    found = status(server)
+    assert found["hooks"] == {"pre-receive": "missing", "post-receive": "foreign"}
+    assert found["next"] == f"gitops hook install --repo {server} --server"
+    (server / "hooks/post-receive").unlink()
+    assert main(["hook", "install", "--repo", str(server)]) == main(["hook", "install", "--repo", str(clone)]) == 0
+    assert set(status(server)["hooks"].values()) == set(status(clone)["hooks"].values()) == {"current"}
+    hook = server / "hooks/pre-receive"
+    hook.write_text(hook.read_text().replace("set -- ", "set -- /nowhere"))
+    assert status(server)["hooks"] == {"pre-receive": "other", "post-receive": "current"}
+    loop.program("bot", "git", "config", "core.hooksPath", ".husky", at=clone)
+    found = status(clone)
+    assert found["hidden"] == ["pre-commit", "commit-msg", "pre-push"]
+    assert set(found["hooks"].values()) == {"missing"}

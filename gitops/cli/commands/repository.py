@@ -203,7 +203,7 @@ REQUEST = Command(
 
 HOOK = Command(
     "hook",
-    "install and remove the git hooks of a clone or of a bare repository",
+    "install, show and remove the git hooks of a clone or of a bare repository",
     commands=(
         Command(
             "install",
@@ -214,6 +214,12 @@ HOOK = Command(
             Argument(
                 "--folder", "DIR", "install the hooks of a server into DIR, which a host uses for many repositories"
             ),
+        ),
+        Command(
+            "status",
+            "show whether each hook is installed and current, and which hooks git does not run",
+            f"{_HOOKS}:status",
+            _REPOSITORY,
         ),
         Command(
             "remove",
