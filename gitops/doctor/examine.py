@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from gitops.doctor.ledger import ledger_findings, probe_locks
 from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
 from gitops.doctor.origins import account_findings, server_finding
 from gitops.doctor.trust import trust_findings
+from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
 from gitops.git.remote import SelfRemote
 from gitops.init.wheel import running_wheel
@@ -205,6 +207,22 @@ def _can_create_files(root: str, *, probe: bool) -> bool:
         return False
 
 
+def _remote_hooks(url: str | None) -> DoctorFinding:
+    """The hooks of the bare repository that a clone pushes to: they are what a forge enforces elsewhere."""
+    check, fix = "forge.hooks", "on the server: gitops hook status --repo PATH"
+    if url is None or not Path(url).is_dir():
+        return unknown(check, "the hooks of the remote cannot be read from a clone; they protect the ledger there", fix)
+    try:
+        found = installed_hooks(url, "server")
+    except GitopsError as problem:
+        return unknown(check, f"{problem.code}: {problem.detail}", fix, url)
+    missing = [name for name in expected_hooks("server") if name not in found]
+    if missing:
+        command = shlex.join(("gitops", "hook", "install", "--server", "--repo", url))
+        return warning(check, f"missing on the server: {', '.join(missing)}", command, url)
+    return good(check, f"the server has {', '.join(found)}", url)
+
+
 def _forge(
     local: LocalProject,
     environ: Mapping[str, str],
@@ -225,9 +243,7 @@ def _forge(
         yield from unreachable_forge_findings(problem.detail)
         return
     if kind == LOCAL:
-        yield from unreachable_forge_findings(
-            "no forge is configured, and the hooks of the remote cannot be checked from a clone"
-        )
+        yield _remote_hooks(url)
     elif choice.silent:
         yield from unreachable_forge_findings(f"there is no token for {kind}")
     else:

@@ -199,15 +199,18 @@ def _hooks(facts: MachineFacts, report: Callable[[str, str, str], DoctorFinding]
     if facts.hook_problem:
         yield report("hooks.installed", facts.hook_problem, fix)
     elif missing:
-        server, client = (
-            "Without them everyone who can push can write the ledger",
-            "Problems are found later without them",
-        )
-        yield report(
-            "hooks.installed", f"missing in {facts.hook_folder}: {missing}. {server if facts.bare else client}", fix
-        )
+        yield report("hooks.installed", f"missing in {facts.hook_folder}: {missing}. {_without(missing)}", fix)
     else:
         yield good("hooks.installed", ", ".join(facts.hooks))
     if facts.stale:
         detail = f"of another release or another installation: {', '.join(facts.stale)}"
         yield warning("hooks.current", f"{detail}; those of the first release execute files of the checkout", fix)
+
+
+def _without(missing: str) -> str:
+    """What happens without these hooks."""
+    if "pre-receive" in missing:
+        return "Everyone who can push can write the ledger"
+    if "post-receive" in missing:
+        return "Pushes are checked, but nothing is planned or applied until gitops bot sweep runs"
+    return "Problems are found later without them"

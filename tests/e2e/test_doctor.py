@@ -77,6 +77,7 @@ def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:
     gaps = _gaps(_doctor(loop, "alice", "--json"))
     assert gaps.pop("hooks.installed") == "warning"
     assert gaps.pop("ledger.pin") == "warning"
+    assert not [check for check in gaps if check.startswith("forge.")]
     assert set(gaps.values()) == {"unknown"}
     loop.gitops("alice", "hook", "install")
     loop.gitops("alice", "audit")

@@ -58,6 +58,10 @@ CASES: dict[str, tuple[MachineFacts, list[str]]] = {
     "a key in an agent": (replace(CLONE, key=KeyFacts(None, "AAAA")), []),
     "no hooks": (replace(CLONE, hooks=()), ["warning hooks.installed"]),
     "a server without hooks": (replace(SERVER, hooks=()), ["error hooks.installed"]),
+    "a server that checks and does not plan": (
+        replace(SERVER, hooks=("pre-receive",), wanted=("pre-receive", "post-receive")),
+        ["error hooks.installed"],
+    ),
     "hooks elsewhere": (replace(SERVER, hook_problem="core.hooksPath is set"), ["error hooks.installed"]),
     "old hooks": (replace(SERVER, stale=("pre-receive",)), ["warning hooks.current"]),
 }
@@ -139,3 +143,16 @@ def test_a_store_that_cannot_be_opened_says_why() -> None:
 
     finding = storage_finding(refuse, "brain")
     assert (finding.health, finding.detail) == (Health.ERROR, "storage_driver_missing: why")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "said"),
+    [((), "write the ledger"), (("pre-receive",), "planned or applied"), (("post-receive",), "write the ledger")],
+)
+def test_what_a_missing_hook_of_a_server_means(hooks: tuple[str, ...], said: str) -> None:
+    (found,) = [
+        f
+        for f in machine_findings(replace(SERVER, hooks=hooks, wanted=("pre-receive", "post-receive")))
+        if f.check == "hooks.installed"
+    ]
+    assert said in found.detail
