@@ -37,6 +37,34 @@ apply:
   parallel: 2
 """
 
+ACT = """\
+#!/bin/sh
+# Act as a person of the sandbox, in their clone: ./as alice [COMMAND...]; without a command, in a shell.
+folder=$(cd "$(dirname "$0")" && pwd) || exit
+who=$1
+[ -d "$folder/home/$who" ] && [ -d "$folder/$who" ] || { echo "usage: ./as alice|bob [COMMAND...]" >&2; exit 2; }
+shift
+unset CI $(env | sed -n 's/^\\(GIT_[A-Z_]*\\)=.*/\\1/p')
+export HOME="$folder/home/$who" GIT_CONFIG_NOSYSTEM=1 PATH=@PATH@:"$PATH"
+cd "$folder/$who" || exit
+[ $# -gt 0 ] || { echo "You are $who now; exit ends that."; set -- "${SHELL:-sh}"; }
+exec "$@"
+"""
+
+NEXT = """\
+  cd @FOLDER@
+  ./as alice git fetch --quiet origin
+  ./as alice git switch --create tags origin/main
+  printf '\\nnode Tag {\\n    name: String @key\\n}\\n' >> alice/cluster/knowledge/schema.pg
+  ./as alice git commit --all --message 'Have tags'
+  ./as alice gitops request open
+  ./as bob gitops request list
+  ./as bob gitops request diff 4
+  ./as bob gitops request comment 4 'Good idea.'
+  ./as bob gitops request merge 4
+  ./as bob gitops graph show knowledge --config cluster
+  ./as alice"""
+
 
 class Demo:
     """The sandbox, and how to run commands in it."""
@@ -246,6 +274,12 @@ def main() -> None:
     step("A tampered ledger does not pass")
     tamper(demo)
     print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}.")
+    act = folder / "as"
+    act.write_text(ACT.replace("@PATH@", shlex.quote(str(Path(sys.executable).parent))))
+    act.chmod(0o755)
+    print(
+        f"\nThere you are alice or bob with ./as. To try next:\n\n{NEXT.replace('@FOLDER@', shlex.quote(str(folder)))}"
+    )
 
 
 if __name__ == "__main__":
