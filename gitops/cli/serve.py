@@ -90,7 +90,7 @@ def _server(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
-        message = f"{error.name} is not installed; run: pip install 'cluster-gitops[serve]'"
+        message = f"{error.name} is not installed; run: pipx install --force 'WHEEL[serve]'"
         raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
     if len(served) != len(options.repo):
         raise UsageError(Code.USAGE_ERROR, "two of the repositories are the same project of the forge")

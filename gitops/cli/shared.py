@@ -118,13 +118,14 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     The remedy of a command on one graph names that graph.
     """
     from gitops.core.diagnostics import Diagnostics
+    from gitops.model.address import graph_address
     from gitops.render.characters import visible
     from gitops.render.text import diagnostic_lines
 
     problems = Diagnostics()
     fix, graph = error.fix, getattr(options, "graph", None)
     if fix is None and isinstance(graph, str) and error.code != Code.GRAPH_UNKNOWN:
-        fix = remedy(error.code, f"graph.{graph}")
+        fix = remedy(error.code, graph_address(graph))
     problems.add(error.code, error.path, error.detail, fix=fix)
     if as_json:
         show_form({"ok": False, "diagnostics": problems.to_json()})

@@ -12,7 +12,6 @@ from typing import TypeVar
 from gitops.cluster.observations import STATE_FILE, observe
 from gitops.cluster.revocations import RevocationContext, record_revocations
 from gitops.cluster.workspace import Stores, Workspace
-from gitops.config.cluster_yaml import declared_storage, read_cluster
 from gitops.config.load import LoadResult, load_desired
 from gitops.config.source import SourceMovedError
 from gitops.core.clock import timestamp
@@ -140,6 +139,9 @@ def _run(current: Session, operation: str, need: StateNeed, body: Callable[[Sess
 def _places(workspace: Workspace) -> tuple[str, str]:
     """Where ledger and lock are by a folder that is refused; empty where it does not declare that."""
     with suppress(GitopsError, StorageRootError):
+        # Imported late: most runs load the folder without the parser.
+        from gitops.config.cluster_yaml import declared_storage, read_cluster
+
         cluster, _ = read_cluster(workspace.tree)
         if cluster is not None:
             ledger = workspace.open_stores(declared_storage(cluster)).ledger

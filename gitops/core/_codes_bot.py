@@ -13,7 +13,7 @@ usage_error | E | the command line is not valid
   -> correct the command line; gitops COMMAND --help lists the options
 lsp_unavailable | E | the language server is not installed
   the packages pygls and lsprotocol cannot be imported
-  -> pip install 'cluster-gitops[lsp]'
+  -> pipx install --force 'WHEEL[lsp]'
 actor_required | E | the operator is not known
   neither an option nor the git configuration names the operator
   -> git config gitops.actor NAME; where a ledger is a branch, also: git config user.name NAME;
@@ -311,5 +311,5 @@ init_key_refused | E | a key cannot be used
   -> name the .pub file of an SSH key that is outside the repository: gitops init --key FILE
 installation_unusable | E | jobs cannot get a copy of this installation
   jobs install a wheel of the program that runs gitops init: it must be an installed package with unchanged files
-  -> pip install --force-reinstall cluster-gitops
+  -> pipx install --force WHEEL
 """

@@ -34,7 +34,7 @@ storage_root_invalid | E | the storage client cannot be created
      environment
 storage_driver_missing | E | the client for buckets is not installed
   storage names a bucket, and the package that reads buckets cannot be imported
-  -> pip install 'cluster-gitops[s3]'
+  -> pipx install --force 'WHEEL[s3]'
 storage_conditional_put_ignored | E | the object storage ignores conditions
   the service accepted two writes of which it must accept only one
   -> use an object storage that supports If-None-Match and If-Match for writes; docs/storage.md lists some
@@ -128,7 +128,7 @@ invalid_state_lock | E | the lock document is not valid
   -> if no other run is active, remove the lock as the message shows
 unsupported_state_lock_version | E | the lock was written by a newer release
   the version of the lock document is not 1
-  -> upgrade this program: pip install --upgrade cluster-gitops
+  -> upgrade this program: pipx install --force WHEEL
 state_missing | E | the ledger does not exist yet
   the cluster was never imported, or the ledger was removed
   -> start the ledger, once for each cluster: gitops import
@@ -143,7 +143,7 @@ invalid_state_json | E | the ledger document is not valid
   -> restore __cluster/state.json from a backup; without a backup, move it away and start again: gitops import
 unsupported_state_version | E | the ledger was written by a newer release
   the version of the ledger document is not 1
-  -> upgrade this program: pip install --upgrade cluster-gitops
+  -> upgrade this program: pipx install --force WHEEL
 state_cas_mismatch | E | the ledger changed during the run
   another writer changed it between reading and writing
   -> run the same command again: it reads the new state
@@ -158,7 +158,7 @@ apply_approval_invariant_violation | E | a gated change was about to be applied 
   -> please report this bug with the output of gitops plan --json
 apply_unsupported_change | W | apply does not support this change
   the ledger records something that this release does not know, or the change deletes a schema without its graph
-  -> delete the graph together with its schema, or upgrade: pip install --upgrade cluster-gitops
+  -> delete the graph together with its schema, or upgrade: pipx install --force WHEEL
 apply_dependency_blocked | W | a change is blocked
   an approval, a recovery, or a resource that the change needs is missing
   -> make the change that this one waits for first, then apply again: gitops apply
@@ -201,7 +201,7 @@ invalid_recovery_sidecar | W | a recovery record is not valid
      away
 unsupported_recovery_sidecar_version | W | a recovery record was written by a newer release
   the schema_version of the record is not 1
-  -> upgrade this program: pip install --upgrade cluster-gitops
+  -> upgrade this program: pipx install --force WHEEL
 cluster_recovery_rolled_forward | W | an interrupted operation was completed in the ledger
   a run died after its graph changed and before the ledger recorded it
   -> nothing: the ledger and the graph agree again
@@ -232,7 +232,7 @@ invalid_approval_artifact | W | an approval document is not valid
   -> delete the file, then approve again: gitops approve ADDRESS
 unsupported_approval_version | W | an approval was written by a newer release
   the schema_version of the approval is not 1
-  -> upgrade this program: pip install --upgrade cluster-gitops
+  -> upgrade this program: pipx install --force WHEEL
 graph_observation_error | E | a declared graph cannot be opened
   the root is damaged, or its existence cannot be determined
   -> find the damage: gitops graph verify GRAPH; then restore the graph from a backup

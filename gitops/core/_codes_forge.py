@@ -33,7 +33,7 @@ queue_plan_differs | E | a merge group does not do what was reviewed
   -> review the new plan in the comment, then add the change request to the queue again
 serve_unavailable | E | the server is not installed
   the packages starlette and uvicorn cannot be imported
-  -> pip install 'cluster-gitops[serve]'
+  -> pipx install --force 'WHEEL[serve]'
 webhook_secret_missing | E | the webhook secret is missing or too weak
   neither the variable nor a file contains one, or it is so short that it could be guessed
   -> make a secret: openssl rand -hex 32; set it as GITOPS_WEBHOOK_SECRET of the server, and as the secret of the

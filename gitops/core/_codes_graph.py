@@ -106,7 +106,7 @@ head_moved | E | the branch is not at the expected version
   -> look at the newer versions: gitops graph log GRAPH; then run it again with the new --expect-head
 engine_unavailable | E | the graph engine is not installed
   the packages pylance and pyarrow cannot be imported
-  -> pip install --force-reinstall cluster-gitops
+  -> pipx install --force WHEEL
 embedding_failed | E | a text could not be turned into a vector
   the service does not respond, refuses, or returns vectors of another length than the property
   -> check the address, the key and the model that --embeddings names

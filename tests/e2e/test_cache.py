@@ -97,7 +97,7 @@ def test_every_answer_is_the_same_with_and_without(gitops: Runner, verb: str, fo
 
 
 def test_only_what_advises_keeps_or_asks(gitops: Runner) -> None:
-    for arguments in (("import",), ("apply",), ("status",), ("refresh",), ("ready",)):
+    for arguments in (("import",), ("apply",), ("status", "--no-cache"), ("refresh",), ("ready",)):
         gitops(*arguments)
     del gitops.cluster.graphs["knowledge"]
     gitops.cluster.policies.clear()

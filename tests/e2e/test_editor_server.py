@@ -334,5 +334,5 @@ def test_without_its_packages_the_command_says_which_to_install(tmp_path):
     )
     assert done.returncode == 1
     assert "lsp_unavailable" in done.stderr
-    assert "pip install 'cluster-gitops[lsp]'" in done.stderr
+    assert "pipx install --force 'WHEEL[lsp]'" in done.stderr
     assert done.stdout == ""

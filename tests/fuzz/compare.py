@@ -54,9 +54,11 @@ def _schema(data: bytes) -> Any:
         compile_schema(data)
     except LanguageError as error:
         rules = {problem.rule for problem in error.problems}
-    document = None
+    document, problems = None, ProblemCollector()
     with suppress(LanguageError):
-        document = parse_schema(data, ProblemCollector())
+        document = parse_schema(data, problems)
+    if problems.incomplete:
+        document = None
     assert (document is None) == bool(rules & GRAMMAR_RULES), f"reported as {rules}"
     return None if document is None else trees.schema_of_parser(document)
 

@@ -42,7 +42,13 @@ def layout(language: str, data: bytes) -> bytes:
 
 
 def tree(language: str, data: bytes):
-    return without_spans(parse_schema(data, ProblemCollector()) if language == "pg" else parse_queries(data))
+    if language == "gq":
+        return without_spans(parse_queries(data))
+    problems = ProblemCollector()
+    found = parse_schema(data, problems)
+    if problems.incomplete:
+        raise LanguageError(*problems.problems())
+    return without_spans(found)
 
 
 def words(language: str, data: bytes) -> list[tuple[TokenKind, str]]:

@@ -194,7 +194,6 @@ OUTCOMES = st.one_of(
         config_dir=HOSTILE,
         operation=st.sampled_from(["refresh", "import"]),
         observations=SEEN,
-        digests=st.dictionaries(HOSTILE, HOSTILE, max_size=2),
         diagnostics=PROBLEMS,
     ),
     st.builds(UnlockOutcome, config_dir=HOSTILE, observations=SEEN, diagnostics=PROBLEMS),

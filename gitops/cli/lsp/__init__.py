@@ -20,7 +20,7 @@ def lsp(_options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
-        message = f"{error.name} is not installed; run: pip install 'cluster-gitops[lsp]'"
+        message = f"{error.name} is not installed; run: pipx install --force 'WHEEL[lsp]'"
         raise UsageError(Code.LSP_UNAVAILABLE, message) from error
     EditorServer().serve()
     return 0

@@ -114,7 +114,7 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
     with pytest.raises(UsageError) as failure:
         _server(serve(), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
     assert failure.value.code == "serve_unavailable"
-    assert "pip install 'cluster-gitops[serve]'" in failure.value.detail
+    assert "pipx install --force 'WHEEL[serve]'" in failure.value.detail
 
 
 def test_one_project_is_served_from_one_clone() -> None:

@@ -64,7 +64,7 @@ def test_a_root_that_is_a_file_or_a_link_is_neither_read_nor_followed(engine: La
     file.write_bytes(b"")
     for uri in (link, file):
         assert engine.exists(str(uri)) is Existence.PRESENT
-        assert _read_code(engine, uri) == "storage_failed"
+        assert _read_code(engine, uri) == "graph_unreadable"
         with pytest.raises(GitopsError) as failure:
             engine.prepare_create(str(uri), SCHEMA, actor=None)
         assert failure.value.code == "graph_exists"
