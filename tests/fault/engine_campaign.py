@@ -61,7 +61,7 @@ _VERSIONED = frozenset({"load_merge", "load_append", "load_overwrite", "insert",
 _TARGETED = frozenset({"load_merge", "update", "delete", "fill"})
 _CYCLES = 3
 _FRESH_EVERY = 8
-_LEASE = timedelta(days=1)
+_LEASE = timedelta(days=14)
 Death = Callable[[Child, int], None]
 """Lets a child that has its order do so many deeds, and sees to its death."""
 

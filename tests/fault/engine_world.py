@@ -34,7 +34,8 @@ from tests.support.clock import FixedClock
 
 SIDE = "side"
 COUNTERS = ("c0", "c1", "c2")
-LATER = timedelta(hours=2)
+# Versions before a drop are kept for seven days.
+LATER = timedelta(days=8)
 """So far ahead is the clock of `collect_garbage`: whatever a dead process left is old by then."""
 
 _EDGES = "edge Of: Item -> Counter @card(0..1)\nedge Next: Item -> Item { weight: I64 }\n"
