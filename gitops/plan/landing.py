@@ -156,5 +156,7 @@ def _check_delete(current: Session, change: Change, plan: Plan) -> None:
     stores = current.opened
     granted = {a.approval_id for r in plan.approvals_required if r.resource == change.address for a in r.spent}
     uri, seen = stores.graph_uri(change.address.name), change.seen
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return  # At an absent root a delete has nothing to refuse.
     if seen is not None and granted & stores.engine.deleted_by(uri, seen.incarnation):
         raise GitopsError(Code.GRAPH_RESTORED, "its approval deleted it before, and it was restored since")

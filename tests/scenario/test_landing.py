@@ -79,6 +79,20 @@ def test_an_approved_delete_of_a_graph_that_does_not_open_waits(cluster):
     assert not cluster.apply().converged
 
 
+def test_a_delete_that_a_backup_of_the_ledger_forgot_lands(cluster):
+    """The graph is gone, so that the second use of its approval finds nothing to delete."""
+    cluster.converge()
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+    assert cluster.approve(GRAPH).ok
+    backup = {key: cluster.stored(key) for key in cluster.files()}
+    assert_lands(cluster)
+    for key, document in backup.items():
+        cluster.plant(key, document)
+    assert "graph_vanished" in codes(cluster.refresh())
+    assert_lands(cluster)
+
+
 def test_an_interrupted_migration_that_recovery_completes_lands(cluster):
     cluster.converge()
     cluster.write("knowledge.pg", WIDER)
