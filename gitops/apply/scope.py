@@ -2,8 +2,8 @@
 
 1. The change of the cluster is approved, under the keys and rules in force and for the place that it leaves.
 2. No operation is interrupted, and no debt is open. Countersignatures are recorded first: the new place would not find them.
-3. Where its storage changes, every graph that the ledger records is at the new place, with its recorded schema, and as new as at
-   the old one. Nothing is copied, and nothing is created there instead.
+3. Where its storage changes, every graph that the ledger records is at the new place: the same one, with its recorded schema, and
+   as new as at the old one. Nothing is copied, and nothing is created there instead.
 4. One entry records the new scope. It changes nothing else. Under a new name the ledger goes on as another branch, which begins
    with this entry; the old branch ends with it.
 """
@@ -19,15 +19,15 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerWrite
-from gitops.model.address import Kind, cluster_address, schema_address
+from gitops.model.address import cluster_address
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.model.scope import ClusterScope, ScopeChange
+from gitops.model.scope import ScopeChange
 from gitops.plan.draft import StateDraft
+from gitops.plan.landing import check_move
 from gitops.plan.plan import plan_session
-from gitops.plan.probe import probe_graph
 
 
 def apply_scope(workspace: Workspace) -> ApplyOutcome:
@@ -64,50 +64,20 @@ def _apply_scope(current: Session) -> ApplyOutcome:
 
 def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: ScopeChange) -> bool:
     """Steps 2 and 3; what prevents the change is reported."""
-    problems, governance = current.problems, current.workspace.governance
+    problems = current.problems
     if current.opened.ledger.intents().intents:
         detail = "an interrupted operation is not settled; until then the cluster stays where it is"
         problems.add(Code.CLUSTER_RECOVERY_PENDING, cluster_address(scope.cluster), detail)
         return False
     check_debts(current, plan, accepted)
-    after = scope.after
-    if problems.has_errors or governance is None:
+    if problems.has_errors:
         return False
     try:
-        left = () if after is None else _left_behind(current, after)
+        check_move(current, scope)
     except GitopsError as error:
         problems.add_error(error)
         return False
-    if left:
-        detail = f"at the new place: {'; '.join(left)}. Copy the folder of each graph there, then apply again"
-        problems.add(Code.CLUSTER_GRAPHS_ELSEWHERE, cluster_address(scope.cluster), detail)
-    return not left
-
-
-def _left_behind(current: Session, after: ClusterScope) -> tuple[str, ...]:
-    """The recorded graphs that the storage of a scope does not hold as they are now. Raises GitopsError for no storage."""
-    governance, state = current.workspace.governance, current.state
-    graphs = sorted(address.name for address in state.resources if address.kind is Kind.GRAPH)
-    if governance is None or not graphs:
-        return ()
-    stores = governance.stores_at(after)
-    if stores.data_problem is not None:
-        raise stores.data_problem
-    left = []
-    for graph in graphs:
-        if stores.graph_uri(graph) == current.opened.graph_uri(graph):
-            continue
-        there, error = probe_graph(stores, graph)
-        here, _ = probe_graph(current.opened, graph)
-        schema = state.resources.get(schema_address(graph))
-        if there.reading is None:
-            left.append(f"{graph} {'is missing' if error is None else error}")
-        elif schema is not None and there.live != schema.digest:
-            left.append(f"{graph} has another schema than the ledger records")
-        elif here.reading is not None and here.reading.manifest_version != there.reading.manifest_version:
-            versions = f"{there.reading.manifest_version}, and {here.reading.manifest_version} where it was"
-            left.append(f"{graph} has version {versions}")
-    return tuple(left)
+    return True
 
 
 def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: Change, scope: ScopeChange) -> bool:

@@ -12,6 +12,9 @@ from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, LedgerState, StatusRecord
 from gitops.model.resource import graph_composite
 
+UNKNOWN_DATA = Seen("unknown", 0, 1)
+"""Of a graph that vanished before anything of it was recorded."""
+
 
 class StateDraft:
     """A state under edit. Each edit costs what it touches, not what the ledger holds: a run edits once per graph.
@@ -138,5 +141,5 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
     incarnation, rows, version = (found.get(name) for name in ("incarnation", "rows", "manifest_version"))
     if type(incarnation) is not str or type(rows) is not int or type(version) is not int:
         # Nothing is left to look at: the approval is about a graph that is gone, whatever it was.
-        return Seen("unknown", 0, 1) if graph in state.vanished else None
+        return UNKNOWN_DATA if graph in state.vanished else None
     return Seen(incarnation, rows, version)

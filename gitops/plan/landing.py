@@ -9,13 +9,16 @@ from dataclasses import replace
 
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
+from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReader, MigrationPreview
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, cluster_address, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import Intent
 from gitops.model.plan import Plan
+from gitops.model.scope import ScopeChange
+from gitops.plan.draft import UNKNOWN_DATA, recorded_data
 from gitops.plan.probe import GraphProbe, probe_graph
 from gitops.plan.recovery_rules import Sweep, sweep
 
@@ -86,6 +89,40 @@ def _require_supported(preview: MigrationPreview) -> None:
     if not preview.supported:
         reasons = [str(step.get("reason", "")) for step in preview.steps if step.get("kind") == "unsupported_change"]
         raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, "; ".join(reasons) or "the migration is not supported")
+
+
+def check_move(current: Session, scope: ScopeChange) -> None:
+    """Raise what keeps a cluster from being recorded at another storage. Raises GitopsError `cluster_graphs_elsewhere`.
+
+    Every recorded graph has to be there: the same one, with its recorded schema, and as new as where it is now.
+    """
+    governance, state = current.workspace.governance, current.state
+    graphs = sorted(address for address in state.resources if address.kind is Kind.GRAPH)
+    if governance is None or scope.after is None or not graphs:
+        return
+    stores = governance.stores_at(scope.after)
+    if stores.data_problem is not None:
+        raise stores.data_problem
+    moved = [graph for graph in graphs if stores.graph_uri(graph.name) != current.opened.graph_uri(graph.name)]
+    found = {graph.name: _not_moved(current, stores, graph) for graph in moved}
+    if left := [f"{name} {problem}" for name, problem in found.items() if problem]:
+        detail = f"at the new place: {'; '.join(left)}. Copy the folder of each graph there, then apply again"
+        raise GitopsError(Code.CLUSTER_GRAPHS_ELSEWHERE, detail, path=cluster_address(scope.cluster))
+
+
+def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
+    """Why what other stores hold is not a graph as it is now; empty if it is. Where that is gone, the last observation counts."""
+    (there, error), (here, _) = probe_graph(stores, graph.name), probe_graph(current.opened, graph.name)
+    if there.reading is None:
+        return "is missing" if error is None else error
+    last = recorded_data(current.state, graph) if here.reading is None else here.reading
+    if last not in (None, UNKNOWN_DATA) and last.incarnation != there.reading.incarnation:
+        return f"is another graph, {there.reading.incarnation}, and the cluster has {last.incarnation}"
+    schema = current.state.resources.get(schema_address(graph.name))
+    if schema is not None and there.live != schema.digest:
+        return "has another schema than the ledger records"
+    was, now = None if here.reading is None else here.reading.manifest_version, there.reading.manifest_version
+    return "" if was in (None, now) else f"has version {now}, and {was} where it was"
 
 
 def foresee_recovery(current: Session, intents: tuple[Intent, ...]) -> Sweep | None:

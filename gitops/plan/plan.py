@@ -32,7 +32,7 @@ from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
-from gitops.plan.landing import debts_stop, foresee_recovery, graph_refusals, left_out
+from gitops.plan.landing import check_move, debts_stop, foresee_recovery, graph_refusals, left_out
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.recorded import recorded_graphs
 from gitops.plan.texts import changed_texts
@@ -108,10 +108,25 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, found)
-    for refusal in graph_refusals(current, plan):
+    for refusal in (*graph_refusals(current, plan), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
     return (*found, *refused)
+
+
+def _move_refusals(current: Session) -> tuple[GitopsError, ...]:
+    """What keeps the graphs from being at another storage that the folder declares, also before that is approved."""
+    governance = current.workspace.governance
+    if governance is None or not current.opened.data_at_hand:
+        return ()
+    scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
+    if scope.before is None or scope.after is None or scope.before.storage == scope.after.storage:
+        return ()
+    try:
+        check_move(current, scope)
+    except GitopsError as error:
+        return (error,)
+    return ()
 
 
 def _not_admitted(current: Session) -> GitopsError | None:

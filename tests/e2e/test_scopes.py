@@ -20,6 +20,7 @@ from gitops.git.commit_tree import CommitTree
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.model.ledger import LedgerEntry, LedgerState
+from tests.support.cluster import lance_engine
 from tests.support.loop import CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, LEDGER, MAIN, SIGNERS, TRUSTED, Loop, email
 
 pytestmark = pytest.mark.e2e
@@ -120,6 +121,7 @@ def test_graphs_are_neither_left_nor_made_anew_where_storage_moves(loop: Loop) -
     said = text_of(loop.move("refs/heads/topic", loop.commit("carol", moved)))
     assert "1 change(s); needs approval: cluster.brain" in said
     assert "2 graphs are not copied" in loop.comment(1)
+    assert "legacy is missing" in loop.comment(1)
     loop.merge("carol", 1)
     before = entry(loop)
     assert before.scope is not None
@@ -131,6 +133,13 @@ def test_graphs_are_neither_left_nor_made_anew_where_storage_moves(loop: Loop) -
     assert (entry(loop).scope, there.exists(), legacy.exists()) == (before.scope, False, True)
     assert findings(loop) == []
 
+    shutil.copytree(legacy.parent, there)
+    shutil.rmtree(there / legacy.name)
+    another = lance_engine().prepare_create(str(there / legacy.name), FILES["cluster/legacy.pg"] or b"", actor="carol")
+    another.publish()
+    assert "legacy is another graph" in text_of(_sweep(loop))
+
+    shutil.rmtree(there)
     shutil.copytree(legacy.parent, there)
     said = text_of(_sweep(loop))
     after = entry(loop).scope

@@ -341,7 +341,7 @@ DEFENCES: Mapping[str, Hole] = {
     "the place of a cluster has a gate": _all(
         _patched(ClusterKind, "gate", _passes), _patched(ClusterKind, "classify", lambda *_: kinds._APPLIED)
     ),
-    "storage moves with its graphs": _patched(scope, "_left_behind", lambda *_: ()),
+    "storage moves with its graphs": _patched(scope, "check_move", _passes),
     "the operator admits storage": _patched(
         wiring, "admitted_root", lambda storage, base, *_: f"{base}/{len(storage)}"
     ),
