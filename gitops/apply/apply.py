@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.apply.adopt import adopt_former
 from gitops.apply.entries import announced_debts, check_debts, make_entry, origins_of, settle_debts
@@ -22,6 +22,7 @@ from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork, Governance, Workspace
 from gitops.config.sound import SoundRecord
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePath
 from queue import Empty, SimpleQueue
@@ -29,6 +29,7 @@ from typing import Any
 
 from gitops.core.clock import Clock
 from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult

@@ -9,12 +9,12 @@ merge is compared with the merged tree. Work is bounded: what is not compared an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths
 from gitops.config.source import SourceTree
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address, Kind

@@ -19,11 +19,12 @@ records are never edited, so the debt stays readable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from gitops.approvals.verify import own_signature_problem
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 from gitops.model.approval import (
     DECISION_VERSION,

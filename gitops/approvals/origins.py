@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gitops.core.dataclass import dataclass
 from gitops.documents.forms import is_line
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address

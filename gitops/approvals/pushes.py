@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from gitops.approvals.origins import Pushed, names_of_accounts, person_of_account, person_of_key
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import Document
 from gitops.documents.forms import LINE, OBJECT_ID, TEXT, TIME, list_of, nullable, record

@@ -9,7 +9,7 @@ bound to and how it was given: by the approver's own key, alone in an emergency,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -20,6 +20,7 @@ from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Governance, Workspace
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -23,6 +23,7 @@ from gitops.approving.approve import ApprovalPublisher
 from gitops.cluster.revocations import REVOKING, RevocationContext, record_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import Faults, around

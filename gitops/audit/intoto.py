@@ -17,12 +17,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from gitops.approvals.rule_changes import fingerprint
 from gitops.core.canonical import canonical, digest
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import write_entry
 from gitops.model.ledger import LedgerEntry

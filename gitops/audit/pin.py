@@ -5,9 +5,8 @@ It belongs to the auditor and is kept outside of the repository, where neither a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.documents.codec import Document
 from gitops.documents.forms import LINE, OBJECT_ID, integer, record
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 from gitops.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
 from gitops.model.trust import RuleChange

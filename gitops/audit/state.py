@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Disposition

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from datetime import datetime
 
 from gitops.audit.intoto import (
@@ -29,6 +28,7 @@ from gitops.audit.intoto import (
 )
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger import layout

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gitops.approvals.decisions import DecisionNeed, open_debts, verify_decision
@@ -18,6 +17,7 @@ from gitops.approvals.verify import ApprovalNeed, ApprovalVerification, verify_a
 from gitops.audit.report import LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.language.query import query_texts

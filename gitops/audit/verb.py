@@ -23,7 +23,7 @@ that is missing is a finding. Each entry is read once, and the work per entry do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gitops.audit.adoption import check_adoption
 from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
@@ -47,6 +47,7 @@ from gitops.audit.walk import (
 from gitops.core.canonical import digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gitops.approvals.verify import ApprovalVerification
 from gitops.audit.state import AnnouncedOperation
@@ -11,6 +11,7 @@ from gitops.audit.trail import state_of
 from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
 from gitops.config.source import SourceTree
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.git.port import GitReader
 from gitops.ledger import layout

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from gitops.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
 from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
@@ -25,6 +25,7 @@ from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.port import ChangeRequest, Forge, Push
 from gitops.git.port import ZERO, Commit, GitReader

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.core.clock import is_ulid
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, Kind, is_name
 
 _WORD = "/gitops"

@@ -8,7 +8,6 @@ the head of a request before its plan is posted, are not here: see `Project`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from gitops.approvals.origins import KnownOrigins
@@ -20,6 +19,7 @@ from gitops.bot.scopes import declared_rule, rule_at_place
 from gitops.cluster.workspace import Workspace
 from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person

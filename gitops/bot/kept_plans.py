@@ -13,13 +13,14 @@ the token does not allow such refs, plans are not kept, and nothing else changes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from gitops.bot.context import EventContext
 from gitops.bot.project import Project
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import Document

@@ -7,7 +7,6 @@ the cluster is. If it is approved and cannot be carried out, nothing else is app
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gitops.apply.scope import apply_scope
 from gitops.bot.position import LedgerPosition
@@ -16,6 +15,7 @@ from gitops.bot.results import diagnostics_of
 from gitops.bot.scopes import rule_at
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import BotConfig, ClusterRule
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.model.address import cluster_address

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gitops.config.sound import ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
+from gitops.core.dataclass import dataclass
 from gitops.model.ledger import Debt
 from gitops.model.origin import Origin
 from gitops.model.scope import ClusterScope

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from gitops.approvals.counting import CountedCommits
@@ -24,6 +23,7 @@ from gitops.config.load import declared_schema
 from gitops.config.sound import ContentTree, LedgerGraphs
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest

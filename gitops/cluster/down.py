@@ -6,14 +6,13 @@ print the schema text whose plan that is; 4 report what makes either of them uns
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.config.compiler import LanguageCompiler
 from gitops.config.reader import SourceFile
 from gitops.config.source import SourceError, SourceTree
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.language.schema import Schema, compile_schema

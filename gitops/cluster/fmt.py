@@ -7,7 +7,7 @@ twice, as it is and as it would be, so the result is that of a plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.cluster.files import named_files
 from gitops.config.cluster_yaml import parse_cluster, read_cluster
@@ -18,6 +18,7 @@ from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import YamlError
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.format import format_queries, format_schema

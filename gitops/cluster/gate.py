@@ -7,7 +7,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 
 from gitops.approvals.decisions import (
@@ -31,6 +31,7 @@ from gitops.approvals.verify import (
 from gitops.cluster.workspace import Governance
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import RemoteError
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from gitops.cluster.files import named_files
@@ -19,6 +19,7 @@ from gitops.config.reader import SourceReader
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
 from gitops.config.yaml import shown
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.lint import (

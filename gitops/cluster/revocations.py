@@ -6,10 +6,11 @@ approval valid that was revoked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.approvals.revocations import find_revocations, with_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
 from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
 from gitops.model.approval import ClusterTarget

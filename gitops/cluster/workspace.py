@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from gitops.approvals.origins import made_by_no_commit
@@ -11,6 +11,7 @@ from gitops.config.cache import CompileCache
 from gitops.config.sound import VouchedGraphs
 from gitops.config.source import SourceTree, StampedTree
 from gitops.core.clock import Clock, IdSource, timestamp
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import GraphEngine

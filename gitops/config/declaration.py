@@ -6,13 +6,13 @@ The same content has a plain JSON form, which the configuration digest covers an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, NamedTuple
 
 from gitops.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
 from gitops.core.canonical import compact, digest
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.model.address import Address
 

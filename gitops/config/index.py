@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gitops.config.reader import SourceFile, SourceReader
 from gitops.config.source import EntryKind, SourceError, SourceTree, StampedTree, listing_digest, parents
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, graph_address, query_address, schema_address
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from gitops.config.cache import CompileCache, SoundPairs
@@ -49,6 +49,7 @@ from gitops.config.source import SourceError, SourceLimits, SourceMovedError, So
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.collector import paused_collector
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind
 from gitops.model.kinds import rules_of

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from gitops.config.source import SourceError, StampedTree, normalize
 from gitops.core.canonical import digest
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.resource import graph_composite
 

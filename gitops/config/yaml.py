@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NoReturn
+
+from gitops.core.dataclass import dataclass
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph
+from gitops.core.dataclass import dataclass
 
 __all__ = ["REGISTRY", "Code", "CodeEntry", "Severity", "remedy"]
 

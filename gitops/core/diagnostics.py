@@ -8,10 +8,10 @@ for `status`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 
 __all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef"]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TypeVar
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.render.characters import visible
 from gitops.render.json import Form, present

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
+from gitops.core.dataclass import dataclass
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.port import EntryType, GitReader
 

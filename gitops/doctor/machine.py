@@ -7,10 +7,10 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.git.command import GitProgram

@@ -21,11 +21,11 @@ A later version of a record is declared as the members of the earlier one and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gitops.core.canonical import canonical
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.documents.forms import OBJECT, Form, integer, is_line
 from gitops.documents.json_bytes import MAX_BYTES, MalformedError, encode, parse

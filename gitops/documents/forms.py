@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from gitops.core.clock import is_ulid, parse_timestamp
+from gitops.core.dataclass import dataclass
 from gitops.documents.json_bytes import MAX_DIGITS, MalformedError, quoted
 
 K = TypeVar("K", bound=str)

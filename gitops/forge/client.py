@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +26,7 @@ from requests.exceptions import BaseHTTPError  # type: ignore[attr-defined] # th
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.web import WebAnswer, WebRequest

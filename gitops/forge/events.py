@@ -7,9 +7,9 @@ forge. Everything in an event may be stale, repeated or forged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.dataclass import dataclass
 from gitops.forge.port import Account
 
 

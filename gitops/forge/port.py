@@ -7,10 +7,11 @@ Not every forge can do everything. `Features` says what a forge offers; a method
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 
 

@@ -6,9 +6,10 @@ The code of a forge is imported when it is needed, and no other. `docs/extending
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from gitops.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from gitops.core.clock import Clock

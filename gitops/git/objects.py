@@ -9,10 +9,10 @@ Sources: git-check-ref-format(1); git's commit.c and fsck.c for the order of hea
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import chain
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, EntryType, NewCommit, Person
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from gitops.core.dataclass import dataclass
 from gitops.model.approval import CommitSignature
 
 ZERO = "0" * 40

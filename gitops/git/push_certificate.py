@@ -9,9 +9,9 @@ Source: gitprotocol-pack(5), "Push Certificate"; git-receive-pack(1).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from gitops.core.dataclass import dataclass
 from gitops.git.port import RefUpdate
 
 _ARMOR = "-----BEGIN SSH SIGNATURE-----"

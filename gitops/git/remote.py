@@ -21,11 +21,11 @@ import base64
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.git.command import GitProgram, Output
 from gitops.git.objects import is_id, is_ref

@@ -20,13 +20,13 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
+from gitops.core.dataclass import dataclass
 from gitops.model.approval import CommitSignature
 
 ARMOR_BEGIN = "-----BEGIN SSH SIGNATURE-----"

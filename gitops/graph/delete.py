@@ -12,11 +12,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.documents.forms import TEXT, ULID, list_of, record

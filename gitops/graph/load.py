@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.graph.history.branches import ensure_branch
 from gitops.graph.history.leases import DEFAULT_TERM, hold_lease

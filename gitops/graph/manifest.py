@@ -14,10 +14,11 @@ Rules of this module:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.documents.forms import (
     BOOLEAN,

@@ -10,10 +10,11 @@ old folder, with all older versions of the table, is removed once the new versio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from gitops.core.clock import IdSource
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.graph import layout
 from gitops.graph.manifest import DroppedTable, Manifest, TableEntry

@@ -27,12 +27,12 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.documents.forms import ULID, nullable, record
 from gitops.graph import layout

@@ -11,9 +11,10 @@ was before it, so that a slow run whose lock was broken changes nothing any more
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
+
+from gitops.core.dataclass import dataclass
 
 __all__ = [
     "DeleteOrder",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.lines import Line
 from gitops.graph.manifest import CommitRef, Manifest
 

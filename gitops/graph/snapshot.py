@@ -11,13 +11,13 @@ language is imported by what compiles a schema, so that a verb that opens no gra
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gitops.core.canonical import digest
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line

@@ -10,12 +10,13 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from gitops.core.clock import Clock, IdSource, parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN

@@ -7,8 +7,8 @@ the stored queries of a `queries/` beside it; and `policies/*.policy.yaml`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from gitops.core.dataclass import dataclass
 from gitops.model.address import is_name
 
 __all__ = ["FoundCluster", "FoundGraph", "find_cluster", "find_path"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
+from gitops.core.dataclass import dataclass
 from gitops.init.files import REQUIREMENTS, ForgeKind, InitRequest
 
 __all__ = ["Step", "next_steps", "upgrade_steps"]

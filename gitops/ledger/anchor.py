@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.documents.codec import Document
 from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, integer, record

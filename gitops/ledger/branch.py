@@ -15,12 +15,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.approvals.documents import write_approval
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around

@@ -24,12 +24,12 @@ Whether an entry agrees with state, source and approvals is not checked here, bu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from gitops.config.gitops_yaml import trust_root
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import Commit, GitReader
 from gitops.ledger.documents import read_entry

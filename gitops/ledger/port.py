@@ -7,13 +7,14 @@ branch. The read half and the write half are two interfaces.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from gitops.config.sound import SoundRecord
 from gitops.core.clock import parse_timestamp
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence

@@ -6,10 +6,10 @@ alone. A revocation ends it; an emergency leaves a debt, which a second person's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 from gitops.model.change import Action, Seen
 

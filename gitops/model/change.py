@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 

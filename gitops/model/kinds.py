@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
+from gitops.core.dataclass import dataclass
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason, Tier
 

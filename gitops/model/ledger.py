@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from gitops.core.canonical import canonical
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget, Via
 from gitops.model.change import Disposition, Seen, Tier

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address

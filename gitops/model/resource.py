@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gitops.core.canonical import digest
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, Kind
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.core.canonical import canonical_digest
+from gitops.core.dataclass import dataclass
 from gitops.model.approval import ClusterTarget
 
 DEFAULT_STORAGE = "default"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 
 _WHOLE_DIGEST = 3

@@ -6,10 +6,11 @@ An explanation is everything about one change of a plan, as `/gitops explain ADD
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
 from gitops.model.address import Address
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome

@@ -7,11 +7,11 @@ Nothing here is escaped: `markdown.block` and `characters.visible` do that where
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.model.address import Address, Kind
 from gitops.model.plan import TextChange

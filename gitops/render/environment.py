@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.abc import Traversable
 from importlib.resources import files
@@ -43,6 +42,7 @@ from jinja2.tests import TESTS
 from markupsafe import Markup
 
 import gitops
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.render import markdown, steps
 from gitops.render.characters import visible

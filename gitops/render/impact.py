@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gitops.core.dataclass import dataclass
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Address, Kind
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
 
 COMMENT_LIMIT = 65_536

@@ -15,13 +15,13 @@ Times are whole milliseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.forge.events import Event

@@ -8,9 +8,10 @@ queue last.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 
+from gitops.core.dataclass import dataclass
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
 from gitops.server.http import ListenAddress, Listener, make_app
 from gitops.server.queue import EventQueue

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor

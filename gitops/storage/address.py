@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from posixpath import join, normpath
+
+from gitops.core.dataclass import dataclass
 
 __all__ = ["StorageKind", "StorageRoot", "StorageRootError", "parse_storage"]
 

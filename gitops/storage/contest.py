@@ -6,11 +6,11 @@ So a single race finds the first sort, and many races find the second one, the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Barrier
 from typing import Protocol
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
 from gitops.storage.bucket import Bucket, PutResult
 from gitops.storage.parallel import in_parallel

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
 from gitops.forge.registry import FORGES

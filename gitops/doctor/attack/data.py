@@ -6,11 +6,12 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gitops.apply.apply import apply
 from gitops.apply.refresh import refresh
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, require
 from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER

@@ -10,11 +10,11 @@ All are of version 1; a request that has an author or labels is of version 2, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.documents.codec import Document
 from gitops.documents.forms import (

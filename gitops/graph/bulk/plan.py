@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Any, Self
 
 from lance.fragment import FragmentMetadata
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.documents.forms import BOOLEAN, OBJECT, TEXT, ULID, Form, list_of, record
 from gitops.documents.json_bytes import parse

@@ -12,7 +12,7 @@ import io
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -22,6 +22,7 @@ from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import SourceRef
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.graph import layout

@@ -11,7 +11,6 @@ one version does not have counts as empty there. Within a table:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.manifest import TableEntry
 from gitops.graph.results import ChangeKind, DiffSummary, RowChange

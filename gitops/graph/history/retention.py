@@ -9,10 +9,11 @@ of a deleted branch expire, except bases.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from functools import partial
 
+from gitops.core.dataclass import dataclass
 from gitops.graph import layout
 from gitops.graph.ancestry import merge_base_refs
 from gitops.graph.history.leases import Lease

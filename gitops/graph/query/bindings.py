@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.query.tables import look_up
 
 __all__ = ["Bindings", "ascending", "distinct", "distinct_rows", "equal_pairs", "spread"]

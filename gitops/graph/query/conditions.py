@@ -6,11 +6,12 @@ Constants are literals, parameters and `now()`, read once before anything else h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.graph.values import FLIPPED, CellError, compared_with, json_to_cell, nearest_single
 from gitops.language.query import CheckedQuery, ComparisonOperator

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, spread
 from gitops.graph.query.conditions import Cell, Condition
 from gitops.graph.query.exact import NEVER, push_condition

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.query.adjacency import Adjacency
 from gitops.graph.query.bindings import spread
 from gitops.graph.query.options import Budget

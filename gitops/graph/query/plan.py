@@ -17,9 +17,9 @@ Rules of this module (§ numbers are those of the language's read semantics):
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.query.conditions import Condition, Constants, read_condition
 from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import (

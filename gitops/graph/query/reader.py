@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pyarrow as pa
 
+from gitops.core.dataclass import dataclass
 from gitops.graph.query.bindings import Bindings, ascending, distinct
 from gitops.graph.query.conditions import Cell, Condition, ConditionSide
 from gitops.graph.query.exact import Operand, evaluate_condition

@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import lance
 import numpy as np
 import pyarrow as pa
+
+from gitops.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from lance.dataset import LanceDataset

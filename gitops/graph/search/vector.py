@@ -7,11 +7,12 @@ the same rows as any other exact way. A vector index is approximate, and is used
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+from gitops.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from lance.dataset import LanceDataset

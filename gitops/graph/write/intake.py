@@ -7,13 +7,14 @@ file, and keys spill to disk. The data files belong to no version of their table
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 import lance
 import pyarrow as pa
 from lance.fragment import FragmentMetadata
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
 from gitops.graph.manifest import TableEntry
 from gitops.graph.root import tables_at_once

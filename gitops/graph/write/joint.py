@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.graph.snapshot import Snapshot
 from gitops.graph.tables import declared_type, raw_columns
 from gitops.graph.write.committed import ADDRESS, CommittedTable

@@ -7,11 +7,11 @@ types compare exactly (K12), but for 32-bit floats; and a text of a date or time
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, compared_with, json_to_cell, nearest_single
 from gitops.language.query.params import ParameterError, coerce_params

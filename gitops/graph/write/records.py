@@ -13,12 +13,12 @@ import re
 from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, is_unicode, json_to_cell

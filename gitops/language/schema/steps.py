@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.language.schema.types import PropType, TypeKind
 
