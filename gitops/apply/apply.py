@@ -26,7 +26,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView, LedgerWrite
-from gitops.model.address import Kind, schema_address
+from gitops.model.address import Address, Kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, IntentKind, LedgerEntry
@@ -36,6 +36,7 @@ from gitops.model.plan import ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.model.trust import DataGrowth
 from gitops.plan.plan import plan_session
 from gitops.plan.recovery_rules import Sweep
+from gitops.plan.republished import republished_queries
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
@@ -74,6 +75,7 @@ def _apply(current: Session) -> ApplyOutcome:
         return _unchanged(current)
     if not _announce(run):
         return _unchanged(current, run.plan.changes)
+    republished = _republished(current, run.plan)
     results = _carry_out(run)
     # Step 8, with the debts that the emergencies of this run open.
     settled = settle(run.plan, current.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor)
@@ -90,10 +92,10 @@ def _apply(current: Session) -> ApplyOutcome:
             problems.add_error(error)
             crashed = True
     if not settled.publishable or crashed:
-        return _unchanged(current, settled.changes, results)
+        return _unchanged(current, settled.changes, results, republished)
     written = _publish(run, results, settled)
     return replace(
-        _unchanged(current, settled.changes, results),
+        _unchanged(current, settled.changes, results, republished),
         counted=True,
         converged=settled.converged and (written or settled.state == current.state),
         state_written=written,
@@ -105,7 +107,12 @@ def _apply(current: Session) -> ApplyOutcome:
     )
 
 
-def _unchanged(current: Session, changes: Sequence[Change] = (), results: tuple[NodeResult, ...] = ()) -> ApplyOutcome:
+def _unchanged(
+    current: Session,
+    changes: Sequence[Change] = (),
+    results: tuple[NodeResult, ...] = (),
+    republished: frozenset[Address] = frozenset(),
+) -> ApplyOutcome:
     """The report of a run that wrote nothing: counts are zero and the ledger is what is stored."""
     loaded = current.loaded
     return ApplyOutcome(
@@ -118,8 +125,23 @@ def _unchanged(current: Session, changes: Sequence[Change] = (), results: tuple[
         debts=open_debts(current.state),
         results=results,
         counted=False,
+        republished=republished,
         diagnostics=tuple(current.problems),
     )
+
+
+def _republished(current: Session, plan: Plan) -> frozenset[Address]:
+    """The queries of a plan that are only published again, by the catalog as it is before that."""
+
+    def read(query: Address, digest: str) -> bytes | None:
+        declared = current.desired.resources[query]
+        if digest == declared.digest:
+            return declared.content
+        with suppress(GitopsError):
+            return current.opened.ledger.blob(query, digest).content
+        return None
+
+    return republished_queries(((each.address, each.before, each.after) for each in plan.changes), read)
 
 
 def _may_apply(current: Session) -> bool:

@@ -20,17 +20,17 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.port import GitReader
-from gitops.language.query import query_texts
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_entry, read_state
 from gitops.ledger.evidence import read_decision_evidence, read_evidence
 from gitops.ledger.witnesses import LedgerEntries
-from gitops.model.address import Address, Kind, trust_address
+from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
 from gitops.model.ledger import ENTRY_VERSION, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
 from gitops.model.origin import Authors
+from gitops.plan.republished import republished_queries
 
 __all__ = [
     "LedgerPosition",
@@ -91,19 +91,15 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
 
 
 def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> frozenset[Address]:
-    """The queries that an entry publishes again with their own text, by the catalog of that entry, a file read once."""
-    files: dict[tuple[str | None, str, str], list[Address]] = {}
-    for each in entry.changes:
-        if each.resource.kind is Kind.QUERY and each.before is not None and each.after is not None:
-            files.setdefault((each.resource.graph, each.before, each.after), []).append(each.resource)
-    found = set[Address]()
-    for (_, before, after), queries in files.items():
-        keys = [layout.blob_key(queries[0], digest) for digest in (before, after)]
+    """The queries that an entry publishes again with their own text, by the catalog of that entry."""
+
+    def read(query: Address, digest: str) -> bytes | None:
+        key = layout.blob_key(query, digest)
         with suppress(GitopsError):
-            tree = reader.commit(commit_id).tree
-            old, new = (query_texts((reader.read(tree, key) if key else None) or b"") for key in keys)
-            found.update(each for each in queries if each.name in old and old[each.name] == new.get(each.name))
-    return frozenset(found)
+            return reader.read(reader.commit(commit_id).tree, key) if key else None
+        return None
+
+    return republished_queries(((each.resource, each.before, each.after) for each in entry.changes), read)
 
 
 def _approval_result(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> str:

@@ -33,6 +33,7 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
+from gitops.render.text import apply_counts, count
 
 _MAX_STATUS = 140
 
@@ -114,7 +115,7 @@ def report_apply(
     approvals, `debts` are those that this apply added, `notes` lines about how it was started.
     """
     state, result = CheckState.FAILURE, RunResult.PROBLEMS
-    text = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
+    text = apply_counts(outcome)
     if not outcome.ok:
         text += f"; {next(d.code for d in outcome.diagnostics if d.severity == 'error')}"
         result = result_of(outcome.diagnostics)
@@ -280,7 +281,7 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
         return CheckState.FAILURE, f"{errors} error(s)", result_of(outcome.diagnostics)
     if plan is None:
         return CheckState.ERROR, "no plan", RunResult.PROBLEMS
-    text = f"{len(plan.edits)} change(s)"
+    text = count(len(plan.edits), "change")
     missing = [r.resource for r in plan.approvals_required if not r.satisfied]
     if missing:
         text += f"; needs approval: {', '.join(missing)}"

@@ -16,7 +16,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
-from gitops.render.text import diagnostic_lines
+from gitops.render.text import count, diagnostic_lines
 from gitops.wiring.incoming import IncomingPush
 from gitops.wiring.project import LocalProject, open_commit_tree
 from gitops.wiring.repository import hook_status, install_hooks, open_staged, remove_hooks
@@ -247,7 +247,7 @@ def _pre_push(rest: list[str]) -> int:
             if errors:
                 complain("\n".join([f"gitops: {rule.name}: refused", *diagnostic_lines(errors)]))
             elif outcome.plan is not None:
-                complain(f"gitops: {rule.name}: {len(outcome.plan.changes)} change(s) against the ledger")
+                complain(f"gitops: {rule.name}: {count(len(outcome.plan.edits), 'change')} against the ledger")
             failed = failed or bool(errors)
     return FAILED if failed else OK
 

@@ -97,7 +97,8 @@ class PlanOutcome(VerbOutcome):
 class ApplyOutcome(VerbOutcome):
     """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards.
 
-    `debts` are open then: emergencies that wait for a second person.
+    `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
+    text stays while their file changes.
     """
 
     observations: StateObservations
@@ -113,6 +114,7 @@ class ApplyOutcome(VerbOutcome):
     entry_id: str | None = None
     approvals_used: Mapping[Address, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counted: bool = True
+    republished: frozenset[Address] = frozenset()
 
     @property
     def applied_count(self) -> int:

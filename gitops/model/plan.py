@@ -14,7 +14,7 @@ from gitops.core.diagnostics import Diagnostic
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change, Seen, Tier
+from gitops.model.change import Action, Change, Disposition, Seen, Tier
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
@@ -320,8 +320,14 @@ class Plan:
 
     @property
     def edits(self) -> tuple[Change, ...]:
-        """The changes for people: all but the queries that are only published again."""
-        return tuple(change for change in self.changes if change.address not in self.republished)
+        """The changes that people made and count: all but `derived` graphs and `republished` queries."""
+        follow = {change.address for change in self.derived} | self.republished
+        return tuple(change for change in self.changes if change.address not in follow)
+
+    @property
+    def derived(self) -> tuple[Change, ...]:
+        """The updates of graphs that only follow from changes of their parts."""
+        return tuple(change for change in self.changes if change.disposition is Disposition.DERIVED)
 
     def change(self, address: Address) -> Change | None:
         """The change of one resource, if it has one."""

@@ -8,10 +8,11 @@ from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditReport, LogRecord
 from gitops.model.approval import Via
+from gitops.model.change import Disposition
 from gitops.model.ledger import EntryChange, EntryKind, LedgerEntry
 from gitops.render.characters import visible
 from gitops.render.json import Form, present, rule_forms
-from gitops.render.text import republished_lines, rule_line
+from gitops.render.text import following_lines, rule_line
 
 _SHORT = 8
 _CHANGES = 10
@@ -86,7 +87,9 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
-    shown = [change for change in entry.changes if change.resource not in record.republished]
+    derived = [change.resource for change in entry.changes if change.disposition == Disposition.DERIVED]
+    follow = record.republished.union(derived)
+    shown = [change for change in entry.changes if change.resource not in follow]
     listed = shown if verbose else _listed(shown, record)
     for change in listed:
         mark = " [bindings]" if change.binding_change else ""
@@ -96,7 +99,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
     lines += [f"  and {len(shown) - len(listed)} more changes; -v lists them"] if len(listed) < len(shown) else []
-    lines += [f"  {line}" for line in republished_lines(record.republished)]
+    lines += following_lines(derived, record.republished)
     changed = {change.resource for change in entry.changes}
     others = dict.fromkeys(v.use.resource for v in record.approvals if v.use.resource not in changed)
     lines += [f"  {resource}{_approved(resource, record)}" for resource in others]

@@ -153,9 +153,9 @@ def listed_rows(
     return tuple(listed), tuple(counted)
 
 
-def republished_counts(plan: Plan) -> tuple[dict[str, Any], ...]:
+def republished_counts(queries: Iterable[Address]) -> tuple[dict[str, Any], ...]:
     """A count, as `listed_rows` makes them, of the queries of each graph that are only published again."""
-    graphs = Counter(str(address.graph) for address in plan.republished)
+    graphs = Counter(str(address.graph) for address in queries)
     return tuple(
         {
             "badge": Badge.CHANGES.value,

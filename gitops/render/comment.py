@@ -33,7 +33,6 @@ from gitops.render.comment_rows import (
     apply_verdict,
     approval_checks,
     approval_states,
-    count,
     errors_and_warnings,
     explanations,
     plan_checks,
@@ -55,6 +54,7 @@ from gitops.render.markdown import (
     hidden,
     link,
 )
+from gitops.render.text import count
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -122,14 +122,14 @@ def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     outcome = comment.outcome
     stopped = tuple(r for r in outcome.results if r.outcome is not NodeOutcome.DONE)
-    rows = change_rows(outcome.changes, DONE)
+    rows = change_rows((each for each in outcome.changes if each.address not in outcome.republished), DONE)
     listed, counted = listed_rows(rows)
     values = {
         "verdict": apply_verdict(outcome),
         "checks": approval_checks(comment.approvals),
         "rows": rows,
         "listed": listed,
-        "counted": counted,
+        "counted": counted + republished_counts(outcome.republished),
         "approvals": comment.approvals,
         "missing": tuple(a for a in comment.approvals if not a.satisfied),
         "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
@@ -258,9 +258,9 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     drawn = plan is not None and len(plan.graph.nodes) > 1
-    rows = change_rows(plan.edits, PLANNED, plan) if plan else ()
+    rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
-    counted += republished_counts(plan) if plan else ()
+    counted += republished_counts(plan.republished) if plan else ()
     diffs = tuple(map(text_diff, outcome.texts))
     values = {
         "verdict": plan_verdict(comment, gates),

@@ -18,6 +18,7 @@ from gitops.model.plan import Plan
 from gitops.render.change_rows import PLANNED, action_of, broken_queries, effect_of
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
+from gitops.render.text import apply_counts, count
 
 # The steps of the verification of an approval, in order, with the codes of their refusals.
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -129,7 +130,7 @@ def _refused(outcome: PlanOutcome) -> dict[str, str]:
 
 def apply_verdict(outcome: ApplyOutcome) -> str:
     """The result of an apply, in one line."""
-    counts = f"{outcome.applied_count} applied, {outcome.deferred_count} deferred or blocked"
+    counts = apply_counts(outcome)
     if not outcome.ok:
         return f"failed, {_errors(outcome)}, {counts}"
     return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
@@ -179,11 +180,6 @@ def _once(view: ProblemView, following: ProblemView | None) -> ProblemView:
     """A problem without its remedy where the following one has the same."""
     same = following is not None and (view.code, view.fix) == (following.code, following.fix)
     return replace(view, fix=None) if same else view
-
-
-def count(number: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _errors(outcome: VerbOutcome) -> str:

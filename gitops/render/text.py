@@ -13,7 +13,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Disposition
 from gitops.model.ledger import LedgerEntry
 from gitops.model.outcome import (
     ApplyOutcome,
@@ -35,6 +35,7 @@ from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
 
+_NAMES = 5
 _SYNC = {
     True: "yes",
     False: "no; gitops plan shows what an apply would do",
@@ -146,7 +147,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
 
 
 def _counts(plan: Plan) -> str:
-    """How many resources come, change and go, and how many queries are only published again."""
+    """How many resources come, change and go by themselves, and how many queries are only published again."""
     found = Counter(change.action for change in plan.edits)
     main = f"{found[Action.CREATE]} to add, {found[Action.UPDATE]} to change, {found[Action.DELETE]} to delete"
     adopted = f", {found[Action.ADOPT]} to adopt" if found[Action.ADOPT] else ""
@@ -212,16 +213,26 @@ def change_lines(plan: Plan) -> list[str]:
             lines.append(f"      {plain_words(each.step)}{f' ({each.back})' if each.back else ''}")
             lines += [f"        {each.used}"] if each.used else []
         lines += [f"      {result_line(result)}" for result in view.results]
-    return [*lines, *(f"  R{line[1:]}" for line in republished_lines(plan.republished))]
+    return [*lines, *following_lines((each.address for each in plan.derived), plan.republished)]
 
 
-def republished_lines(queries: Iterable[Address]) -> list[str]:
-    """One line for each graph of which queries are published again whose own text stays."""
-    graphs = Counter(address.graph for address in queries)
-    return [
-        f"re-publish {count} {'query' if count == 1 else 'queries'} of {graph}: another query of the file changes"
-        for graph, count in sorted(graphs.items(), key=str)
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number and its noun, whose plural has an s if none is given."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def following_lines(graphs: Iterable[Address], queries: Iterable[Address]) -> list[str]:
+    """What only follows from the changes that people count: graphs with their parts, and queries with their file."""
+    names = sorted(graph.name for graph in graphs)
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    what = "1 graph follows from its parts" if len(names) == 1 else f"{len(names)} graphs follow from their parts"
+    lines = [f"  {what}: {', '.join(names[:_NAMES])}{more}"] if names else []
+    again = Counter(address.graph for address in queries)
+    lines += [
+        f"  {count(number, 'query', 'queries')} of {graph} re-published: another query of the file changes"
+        for graph, number in sorted(again.items(), key=str)
     ]
+    return lines
 
 
 def rule_line(change: RuleChange) -> str:
@@ -236,16 +247,27 @@ def rule_line(change: RuleChange) -> str:
 
 
 def _apply(outcome: ApplyOutcome) -> list[str]:
-    first = f"cluster apply: {outcome.applied_count} applied, {outcome.deferred_count} deferred/blocked"
-    lines = [first if outcome.ok else "cluster apply failed"]
+    lines = [f"cluster apply: {apply_counts(outcome)}" if outcome.ok else "cluster apply failed"]
     for change in outcome.changes:
+        if change.disposition is Disposition.DERIVED or change.address in outcome.republished:
+            continue
         reason = f": {change.reason}" if change.reason is not None else ""
         lines.append(f"{_change(change)} [{change.disposition.capitalize()}{reason}]")
     if outcome.ok:
+        derived = (each.address for each in outcome.changes if each.disposition is Disposition.DERIVED)
+        lines += following_lines(derived, outcome.republished)
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
     return lines
+
+
+def apply_counts(outcome: ApplyOutcome) -> str:
+    """How many changes an apply carried out and how many wait, as a plan counts them."""
+    edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
+    found = Counter(each.disposition for each in edits)
+    waiting = found[Disposition.DEFERRED] + found[Disposition.BLOCKED]
+    return f"{found[Disposition.APPLIED]} applied, {waiting} deferred or blocked"
 
 
 def _status(outcome: StatusOutcome) -> list[str]:
@@ -276,7 +298,7 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     parts = [word, f"revision {outcome.observations.state_revision}"]
     parts += [f"waits: {', '.join(outcome.waiting)}"] if outcome.waiting else []
     parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
-    parts += [f"{debts} {'debt' if debts == 1 else 'debts'}"] if debts else []
+    parts += [count(debts, "debt")] if debts else []
     parts += ["locked"] if outcome.observations.held.held else []
     parts += [] if outcome.entry is None else [f"entry {_last(outcome.entry)}"]
     return visible(f"{place}: {'; '.join(parts)}")
@@ -293,9 +315,8 @@ def _ready(outcome: ReadyOutcome) -> list[str]:
         return ["cluster ready: no; a server would refuse to start"]
     lines = [f"cluster ready: {_extent(outcome.observations)} can be served"]
     for graph in outcome.graphs:
-        queries = "query" if len(graph.queries) == 1 else "queries"
         under = f", policy {graph.policy}" if graph.policy else ""
-        lines.append(f"  graph {graph.graph_id}: {len(graph.queries)} {queries}{under}")
+        lines.append(f"  graph {graph.graph_id}: {count(len(graph.queries), 'query', 'queries')}{under}")
     return lines if outcome.cluster_policy is None else [*lines, f"  cluster: policy {outcome.cluster_policy}"]
 
 

@@ -343,7 +343,7 @@ def test_two_distinct_people_where_two_are_required(quorum: Loop) -> None:
     for who in ("bob", "bob"):
         assert quorum.sign_approval(who, "graph.legacy", request=1).ok
     quorum.arrived(quorum.approvals()[-1])
-    assert quorum.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    assert quorum.status(head, "plan") == "failure: 2 changes; needs approval: graph.legacy"
     quorum.merge("carol", 1)
     assert quorum.graph("legacy").exists()
     _given(quorum, "carol")

@@ -100,7 +100,7 @@ def test_requests_that_nobody_planned_are_found_oldest_first(stage: Stage, monke
     assert stage.loop.book.statuses(heads[2]) == ()
     second = said(_sweep(stage))
     assert "request 3: no run planned its head" in second
-    assert [stage.loop.status(head, "plan") for head in heads] == ["success: 2 change(s)"] * 3
+    assert [stage.loop.status(head, "plan") for head in heads] == ["success: 1 change"] * 3
     assert "no run planned" not in said(_sweep(stage))
 
 
@@ -109,4 +109,4 @@ def test_a_plan_of_another_head_is_no_plan(stage: Stage) -> None:
     _sweep(stage)
     head = stage.propose("alice", "one", {"cluster/notes.gq": OTHER})
     assert "request 1: no run planned its head" in said(_sweep(stage))
-    assert stage.loop.status(head, "plan") == "success: 2 change(s)"
+    assert stage.loop.status(head, "plan") == "success: 1 change"

@@ -113,7 +113,7 @@ def test_a_fork_gets_its_whole_plan_without_any_secret(job: Job) -> None:
     refs = dict(job.loop.store.refs("refs"))
     ran = job.run("plan", at=job.clone(), environ=job.fork(head))
     assert ran.code == 3, ran.out + ran.errors
-    assert "plan of brain: 2 change(s); needs approval: graph.legacy" in ran.out
+    assert "plan of brain: 2 changes; needs approval: graph.legacy" in ran.out
     assert "`graph.legacy`" in ran.summary
     assert head[:7] in ran.summary
     assert "verdict<<" in ran.outputs
@@ -218,7 +218,7 @@ def test_a_run_as_one_document(job: Job) -> None:
     ran = job.loop.program("bot", *PROGRAM, "bot", "plan", "--request", "1", "--json", at=job.loop.server, check=False)
     form = json.loads(ran.text)
     assert (ran.code, form["ok"], form["verdict"]) == (3, False, "waits")
-    assert form["notes"] == ["request 1: plan of brain: 2 change(s); needs approval: graph.legacy"]
+    assert form["notes"] == ["request 1: plan of brain: 2 changes; needs approval: graph.legacy"]
 
 
 def test_a_token_is_in_nothing_that_leaves(job: Job) -> None:

@@ -130,7 +130,7 @@ def test_the_whole_life_of_a_pull_request(site: GiteaSite) -> None:
     variables, event = site.on_request(number)
     planned = site.run("plan", variables, event=event)
     assert planned.code == 3, planned.text
-    assert site.status(head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert site.status(head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     (comment,) = site.comments(number)
     assert head[:7] in comment
     assert f"gitops approve graph.legacy --request {number}" in comment
@@ -144,7 +144,7 @@ def test_the_whole_life_of_a_pull_request(site: GiteaSite) -> None:
     for _ in range(2):
         again = site.run("command", variables, event=heard)
         assert again.code == 0, again.text
-    assert site.status(head, "plan") == "success: 2 change(s)"
+    assert site.status(head, "plan") == "success: 2 changes"
     assert site.gitea.reactions[heard["comment"]["id"]] == ["+1"]
     assert site.labels(number) == []
     assert loop.graph("legacy").exists()
@@ -174,7 +174,7 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_a_job_that_has_one(site:
     variables, event = site.on_request(number)
     seen = site.run("plan", {**variables, "GITHUB_BASE_REF": "main"}, event=event, token=False)
     assert (seen.code, seen.calls) == (3, ())
-    assert "plan of brain: 2 change(s); needs approval: graph.legacy" in seen.text
+    assert "plan of brain: 2 changes; needs approval: graph.legacy" in seen.text
     assert "graph.legacy" in seen.summary
     assert dict(site.store().refs("refs")) == refs
     for verb in ("apply", "sweep", "drift", "command"):
@@ -185,7 +185,7 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_a_job_that_has_one(site:
     after = {"action": "completed", "workflow_run": run, "repository": {"full_name": PROJECT}}
     told = site.run("plan", {"GITHUB_EVENT_NAME": "workflow_run"}, event=after)
     assert told.code == 3, told.text
-    assert site.status(head, "plan").startswith("failure: 2 change(s)")
+    assert site.status(head, "plan").startswith("failure: 2 changes")
     assert len(site.comments(number)) == 1
     variables, heard = site.say("mallory", number, "/gitops plan")
     assert site.run("command", variables, event=heard).code == 1
@@ -197,7 +197,7 @@ def test_what_no_job_did_is_found_by_the_sweep(site: GiteaSite) -> None:
     swept = site.run("sweep", SCHEDULED)
     assert swept.code == 0, swept.text
     assert f"request {number}: no run planned its head" in swept.text
-    assert site.status(site.loop.tip(site.head_ref(number)), "plan") == "success: 2 change(s)"
+    assert site.status(site.loop.tip(site.head_ref(number)), "plan") == "success: 1 change"
     merged = site.propose("bob", "contact", {"cluster/legacy.pg": SCHEMA})
     tip = site.merge("carol", merged, squash=True)
     swept = site.run("sweep", SCHEDULED)

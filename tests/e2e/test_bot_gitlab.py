@@ -139,7 +139,7 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     head = loop.tip(site.head_ref(number))
     planned = site.run("plan", site.on_request(number))
     assert planned.code == 3, planned.text
-    assert site.status(head, "plan").startswith("failed: 2 change(s); needs approval: graph.legacy")
+    assert site.status(head, "plan").startswith("failed: 2 changes; needs approval: graph.legacy")
     (comment,) = site.comments(number)
     assert head[:7] in comment
     assert "gitops approve graph.legacy --request 1" in comment
@@ -153,7 +153,7 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     for _ in range(2):
         again = site.run("command", TRIGGERED, event=heard)
         assert again.code == 0, again.text
-    assert site.status(head, "plan") == "success: 2 change(s)"
+    assert site.status(head, "plan") == "success: 2 changes"
     assert [award["name"] for award in site.project_data.awards] == ["thumbsup"]
     assert loop.graph("legacy").exists()
 
@@ -190,7 +190,7 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_a_job_that_has_one(site:
     head, refs = site.loop.tip(site.head_ref(number)), dict(site.store().refs("refs"))
     seen = site.run("plan", site.on_request(number), token=False)
     assert (seen.code, seen.calls) == (3, ())
-    assert "plan of brain: 2 change(s); needs approval: graph.legacy" in seen.text
+    assert "plan of brain: 2 changes; needs approval: graph.legacy" in seen.text
     assert dict(site.store().refs("refs")) == refs
     refused = site.run("apply", site.on_push(site.loop.tip(), "carol"), token=False)
     assert (refused.code, "GITOPS_TOKEN" in refused.text) == (2, True)
@@ -198,7 +198,7 @@ def test_a_fork_is_planned_without_a_secret_and_told_by_a_job_that_has_one(site:
     told = site.run("plan", SCHEDULED, "--request", str(number))
     assert told.code == 3, told.text
     # No branch holds this head: the status needs the ref of the request.
-    assert site.status(head, "plan").startswith("failed: 2 change(s)")
+    assert site.status(head, "plan").startswith("failed: 2 changes")
     assert len(site.comments(number)) == 1
     heard = site.say("mallory", number, "/gitops plan")
     assert site.run("command", TRIGGERED, event=heard).code == 1
@@ -255,7 +255,7 @@ def test_what_no_job_did_is_found_by_the_sweep(site: GitLabSite) -> None:
     swept = site.run("sweep", SCHEDULED)
     assert swept.code == 0, swept.text
     assert "request 1: no run planned its head" in swept.text
-    assert site.status(site.loop.tip(site.head_ref(number)), "plan") == "success: 2 change(s)"
+    assert site.status(site.loop.tip(site.head_ref(number)), "plan") == "success: 1 change"
     merged = site.propose("bob", "contact", {"cluster/legacy.pg": SCHEMA})
     tip = site.merge("carol", merged, squash=True)
     swept = site.run("sweep", SCHEDULED)

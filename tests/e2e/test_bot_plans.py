@@ -35,7 +35,7 @@ def test_a_plan_is_kept_then_told_and_says_so_once(stage: Stage) -> None:
     head = stage.propose("alice", "retire", dict(DELETE_LEGACY))
     notes = stage.handle(_event(stage))
     assert verdict(notes) is RunResult.WAITS
-    assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    assert stage.loop.status(head, "plan") == "failure: 2 changes; needs approval: graph.legacy"
     record = kept_plan(stage.local.project, CLUSTER, 1)
     assert record is not None
     assert (record.head, record.base) == (head, stage.loop.tip())
@@ -105,7 +105,7 @@ def test_a_plan_is_green_only_if_its_merge_would_land(stage: Stage) -> None:
     assert verdict(stage.handle(_event(stage))) is RunResult.PROBLEMS
     assert (
         stage.loop.status(head, "plan")
-        == "failure: 2 change(s); would not land: schema.notes (graph_migration_unsupported)"
+        == "failure: 1 change; would not land: schema.notes (graph_migration_unsupported)"
     )
     assert "graph_migration_unsupported" in stage.loop.comment(1)
     assert stage.loop.request(1).labels == ("gitops/failed",)
@@ -146,7 +146,7 @@ def test_a_request_that_leaves_the_cluster_alone_again_loses_its_plan(stage: Sta
     back = stage.propose("alice", "retire", {"README.md": b"Other.\n"}, stage.loop.tip())
     assert back != head
     notes = stage.handle(_event(stage, action=RequestAction.UPDATED))
-    assert stage.loop.status(back, "plan") == "success: 0 change(s)"
+    assert stage.loop.status(back, "plan") == "success: 0 changes"
     assert "no changes**" in stage.loop.comment(1)
     assert "- it no longer changes `graph.legacy`, `schema.legacy`" in stage.loop.comment(1)
     assert "IRREVERSIBLE" not in stage.loop.comment(1)
@@ -164,11 +164,11 @@ def test_a_request_elsewhere_gets_a_status_and_no_comment(stage: Stage) -> None:
 def test_a_request_that_changes_nothing_gets_a_comment_only_where_it_has_one(stage: Stage) -> None:
     head = stage.propose("alice", "readme", {"cluster/README.md": b"Other words.\n"})
     assert verdict(stage.handle(_event(stage))) is RunResult.DONE
-    assert stage.loop.status(head, "plan") == "success: 0 change(s)"
+    assert stage.loop.status(head, "plan") == "success: 0 changes"
     assert stage.loop.book.comments(1) == ()
     stage.propose("alice", "readme", {"cluster/notes.gq": QUERY}, head)
     stage.handle(_event(stage))
-    assert "**Plan for `production/brain`: 2 changes, 1 query breaks callers**" in stage.loop.comment(1)
+    assert "**Plan for `production/brain`: 1 change, 1 query breaks callers**" in stage.loop.comment(1)
     stage.propose("alice", "readme", {"cluster/README.md": b"Others.\n"})
     stage.handle(_event(stage))
     assert "**Plan for `production/brain`: no changes**" in stage.loop.comment(1)
@@ -181,7 +181,7 @@ def test_what_only_tells_may_fail(stage: Stage, broken: str) -> None:
     notes = stage.handle(_event(stage))
     assert verdict(notes) is RunResult.WAITS
     assert "forge_refused" in said(notes)
-    assert stage.loop.status(head, "plan").startswith("failure: 2 change(s)")
+    assert stage.loop.status(head, "plan").startswith("failure: 2 changes")
     stage.broken.clear()
     stage.handle(_event(stage))
     assert "graph.legacy" in stage.loop.comment(1)
@@ -237,7 +237,7 @@ def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
     stage = Stage(judged)
     head = stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     assert verdict(stage.handle(_event(stage))) is RunResult.WAITS
-    assert stage.loop.status(head, "plan") == "failure: 2 change(s); needs the forge's own approval"
+    assert stage.loop.status(head, "plan") == "failure: 1 change; needs the forge's own approval"
     stage.verdicts[1] = ReviewDecision.APPROVED
     assert verdict(stage.handle(_event(stage))) is RunResult.DONE
     stage.broken.add("review_decision")

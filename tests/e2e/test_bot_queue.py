@@ -70,7 +70,7 @@ def test_a_missing_approval_keeps_a_group_out(stage: Stage) -> None:
     _planned(stage, 1)
     event = _group(stage, stage.loop.tip(), 1)
     assert verdict(stage.handle(event)) is RunResult.WAITS
-    assert stage.loop.status(event.head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    assert stage.loop.status(event.head, "plan") == "failure: 2 changes; needs approval: graph.legacy"
     assert stage.loop.sign_approval("bob", "graph.legacy", request=1).ok
     assert verdict(stage.handle(event)) is RunResult.DONE
 

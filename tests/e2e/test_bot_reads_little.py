@@ -61,7 +61,7 @@ def test_an_entry_vouches_for_what_its_apply_found_sound(stage: Stage, compiled:
     # A plan of a change of one graph compiles that graph alone; so does its apply, which vouches for both again.
     head = stage.propose("alice", "query-2", {"cluster/notes.gq": OTHER}, stage.loop.tip())
     stage.handle(RequestEvent(2, RequestAction.OPENED, head))
-    assert stage.loop.status(head, "plan") == "success: 2 change(s)"
+    assert stage.loop.status(head, "plan") == "success: 1 change"
     assert _schemas(compiled) == {b"notes"}
     before = stage.loop.tip()
     stage.pushed(before, stage.land(2), email("carol"))
@@ -70,7 +70,7 @@ def test_an_entry_vouches_for_what_its_apply_found_sound(stage: Stage, compiled:
     # What is applied is known: nothing is left to compile.
     head = stage.propose("alice", "words", {"cluster/README.md": b"More words.\n"}, stage.loop.tip())
     stage.handle(RequestEvent(3, RequestAction.OPENED, head))
-    assert stage.loop.status(head, "plan") == "success: 0 change(s)"
+    assert stage.loop.status(head, "plan") == "success: 0 changes"
     assert _schemas(compiled) == set()
 
 

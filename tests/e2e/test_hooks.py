@@ -98,7 +98,7 @@ def test_pre_push_plans_against_the_ledger(clone: Loop) -> None:
     assert clone.store.resolve("refs/heads/topic") is None
     fine = clone.commit("alice", DELETE_LEGACY, away=True)
     pushed = clone.push("alice", f"{fine}:refs/heads/topic")
-    assert "brain: 2 change(s) against the ledger" in pushed.text
+    assert "brain: 2 changes against the ledger" in pushed.text
 
 
 # On the server

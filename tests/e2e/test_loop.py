@@ -24,7 +24,7 @@ def _life(loop: Loop, method: str) -> None:
     pushed = loop.push("alice", f"{head}:refs/heads/retire")
     assert "request 1: opened for retire" in pushed.text
     assert "needs approval: graph.legacy" in pushed.text
-    assert loop.status(head, "plan") == "failure: 2 change(s); needs approval: graph.legacy"
+    assert loop.status(head, "plan") == "failure: 2 changes; needs approval: graph.legacy"
     assert "gitops approve graph.legacy --request 1 --cluster brain --rows 0 --plan " in loop.comment(1)
 
     command = shlex.split(printed_command(loop.comment(1)))[1:]
@@ -33,7 +33,7 @@ def _life(loop: Loop, method: str) -> None:
     (ref,) = loop.approvals()
     assert loop.tip(ref) == commit
     assert ref.startswith(APPROVALS)
-    assert loop.status(head, "plan") == "success: 2 change(s)"
+    assert loop.status(head, "plan") == "success: 2 changes"
     assert loop.graph("legacy").exists()
 
     loop.gitops("carol", "request", "merge", "1", "--method", method)
@@ -82,7 +82,7 @@ def test_request_lists_and_shows_what_happened(loop: Loop) -> None:
     (listed,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)
     assert (listed["number"], listed["title"], listed["state"]) == (1, "Retire legacy", "open")
     shown = loop.gitops("bob", "request", "show", "1").text
-    assert "gitops/plan/brain: 2 change(s); needs approval: graph.legacy" in shown
+    assert "gitops/plan/brain: 2 changes; needs approval: graph.legacy" in shown
     assert re.search(r"^--- bot <bot@people.example>, \S+Z$", shown, re.MULTILINE)
     assert "request_not_found" in loop.gitops("bob", "request", "show", "2", check=False).text
 
@@ -135,7 +135,7 @@ def test_one_changed_byte_in_the_folder_voids_the_approval(loop: Loop, move: str
     file = _FILES[move].removeprefix("cluster/")
     loop.move(*_MOVES[move](loop, head))
     head = loop.request(1).head
-    assert loop.status(head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert loop.status(head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "approval_stale" in loop.comment(1)
     assert file.replace(".", r"\.") in loop.comment(1) or file in loop.comment(1)
 

@@ -25,11 +25,11 @@ def test_a_request_is_opened_read_and_merged_from_a_clone(loop: Loop) -> None:
     _branch(loop, "alice", "texts")
     opened = loop.gitops("alice", "request", "open").text
     assert "request 1: open for texts, head " in opened
-    assert "success  gitops/plan/brain: 2 change(s)" in opened
+    assert "success  gitops/plan/brain: 1 change" in opened
     # It is open already: that is said, and nothing is pushed.
     assert "request 1: open for texts" in loop.gitops("alice", "request", "open", "texts").text
     listed = loop.gitops("bob", "request", "list")
-    assert "success  gitops/plan/brain: 2 change(s)" in listed.text
+    assert "success  gitops/plan/brain: 1 change" in listed.text
     (form,) = json.loads(loop.gitops("bob", "request", "list", "--json").text)
     assert [status["context"] for status in form["statuses"]] == ["gitops/plan/brain"]
     changed = loop.gitops("bob", "request", "diff", "1").text

@@ -119,7 +119,7 @@ def test_graphs_are_neither_left_nor_made_anew_where_storage_moves(loop: Loop) -
     there = loop.folder / "data" / "brain" / "elsewhere" / "graphs"
     moved = {"cluster/cluster.yaml": b"storage: elsewhere\n" + CLUSTER_YAML.encode()}
     said = text_of(loop.move("refs/heads/topic", loop.commit("carol", moved)))
-    assert "1 change(s); needs approval: cluster.brain" in said
+    assert "1 change; needs approval: cluster.brain" in said
     assert "2 graphs are not copied" in loop.comment(1)
     assert "legacy is missing" in loop.comment(1)
     loop.merge("carol", 1)
@@ -170,7 +170,7 @@ def _sweep(loop: Loop) -> list[str]:
 
 def test_a_cluster_is_taken_out_only_when_that_is_approved(loop: Loop) -> None:
     said = text_of(loop.move("refs/heads/topic", loop.commit("carol", _rules("[]"))))
-    assert "1 change(s); needs approval: cluster.brain" in said
+    assert "1 change; needs approval: cluster.brain" in said
     comment = loop.comment(1)
     assert "2 graphs are left in storage default" in comment
     assert "is left with its last entry" in comment

@@ -37,20 +37,28 @@ def test_an_added_query_is_one_change_among_twenty_that_are_published_again(file
     planned = filed.plan()
     plan = planned.plan
     assert len(plan.changes) == 22
-    assert sorted(change.address for change in plan.edits) == ["graph.knowledge", "query.knowledge.q20"]
+    assert sorted(change.address for change in plan.edits) == ["query.knowledge.q20"]
+    assert [change.address for change in plan.derived] == ["graph.knowledge"]
     assert len(plan.republished) == 20
     assert to_text(planned).splitlines() == [
-        "cluster plan: 1 to add, 1 to change, 0 to delete, 20 re-published",
-        "  Update graph.knowledge",
+        "cluster plan: 1 to add, 0 to change, 0 to delete, 20 re-published",
         "  Create query.knowledge.q20",
-        "  Re-publish 20 queries of knowledge: another query of the file changes",
+        "  1 graph follows from its parts: knowledge",
+        "  20 queries of knowledge re-published: another query of the file changes",
     ]
     form = envelope(planned)
     assert sum(change.get("republished", False) for change in form["changes"]) == 20
     picture = to_mermaid(plan.graph, quiet=plan.republished)
     assert picture.count("re-publish 20 queries") == 1
     assert "q7" not in picture
-    assert filed.apply().converged
+    applied = filed.apply()
+    assert to_text(applied).splitlines()[:4] == [
+        "cluster apply: 1 applied, 0 deferred or blocked",
+        "  Create query.knowledge.q20 [Applied]",
+        "  1 graph follows from its parts: knowledge",
+        "  20 queries of knowledge re-published: another query of the file changes",
+    ]
+    assert envelope(applied)["applied_count"] == 21
 
 
 def test_an_edited_query_and_a_moved_one_are_changes(filed):

@@ -57,13 +57,13 @@ def test_a_whole_life(mode: Mode) -> None:
     hub = mode.hub
     pull = hub.propose("alice", "retire", DELETE_LEGACY, message="Retire legacy\n")
     mode.settle()
-    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert hub.status(pull.head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "gitops approve graph.legacy --request 1 --cluster brain" in hub.comment(1)
     assert hub.approve("bob", "graph.legacy", request=1).ok
     comment = hub.say("carol", 1, "/gitops plan")
     mode.settle()
     assert [r.content for r in comment.reactions] == ["+1"]
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 2 changes"
     assert hub.loop.graph("legacy").exists()
 
     tip = hub.merge("carol", 1, "squash")
@@ -96,7 +96,7 @@ def test_a_byte_after_the_approval_voids_it(ready: Mode) -> None:
     pull = hub.world.pull(1)
     hub.push("alice", "retire", {**DELETE_LEGACY, "cluster/README.md": b"What we knew!\n"}, pull.base)
     ready.settle()
-    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert hub.status(pull.head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "approval_stale" in hub.comment(1)
     tip = hub.merge("carol", 1)
     ready.settle()
@@ -130,7 +130,7 @@ def test_a_request_of_a_fork_is_planned_as_data(mode: Mode) -> None:
     hub = mode.hub
     pull = hub.propose_from_fork("mallory", "reword", REWORDED)
     mode.settle()
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 1 change"
     assert len(hub.comments(pull.number)) == 1
 
 

@@ -25,7 +25,7 @@ def test_a_fork_gets_its_plan_without_any_secret(hub: Hub, runner: Runner) -> No
     assert writer.code == 0
     (digest,) = set(DIGEST.findall(reader.summary))
     assert digest in hub.comment(pull.number)
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 1 change"
 
 
 def test_what_a_fork_brings_is_data(hub: Hub, runner: Runner) -> None:
@@ -54,7 +54,7 @@ def test_a_fork_that_is_gone_is_still_planned(hub: Hub, runner: Runner) -> None:
     pull.repository = ""
     for run in runner.settle():
         assert run.code == 0, run.text
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 1 change"
 
 
 def test_a_fork_that_is_merged_is_applied_with_its_author_known(hub: Hub, runner: Runner) -> None:

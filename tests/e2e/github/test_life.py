@@ -24,7 +24,7 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     # A label is one more, where one has to be put on.
     assert len([call for call in hub.calls() if "/labels" not in call]) <= 7
     assert planned.code in (0, 3)
-    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert hub.status(pull.head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "gitops approve graph.legacy --request 1 --cluster brain" in hub.comment(1)
     assert pull.head[:7] in hub.comment(1)
 
@@ -32,7 +32,7 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     assert made.ok
     hub.say("carol", 1, "/gitops plan")
     good(runner)
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 2 changes"
     assert hub.loop.graph("legacy").exists()
 
     tip = hub.merge("carol", 1, method)
@@ -84,7 +84,7 @@ def test_a_byte_after_the_approval_voids_it(ready: Runner) -> None:
     pull = hub.world.pull(1)
     hub.push("alice", "retire", {**DELETE_LEGACY, "cluster/README.md": b"What we knew!\n"}, pull.base)
     runner.settle()
-    assert hub.status(pull.head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert hub.status(pull.head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
     assert "approval_stale" in hub.comment(1)
     assert "the cluster folder changed" in hub.comment(1)
     tip = hub.merge("carol", 1)

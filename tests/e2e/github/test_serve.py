@@ -187,7 +187,7 @@ def test_what_could_not_be_told_is_told_later(hub: Hub, tmp_path: Path) -> None:
         pull = hub.propose("alice", "reword", REWORDED)
         bot.settle()
         bot.server.log.until("will be retried")
-        assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+        assert hub.status(pull.head, "plan") == "success: 1 change"
         assert len(hub.comments(pull.number)) == 1
         assert bot.server.left() == ()
 

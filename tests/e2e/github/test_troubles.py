@@ -42,7 +42,7 @@ def test_ten_minutes_without_comments_change_no_outcome(hub: Hub, runner: Runner
     )
     pull = hub.propose("alice", "reword", REWORDED)
     good(runner)
-    assert hub.status(pull.head, "plan") == "success: 2 change(s)"
+    assert hub.status(pull.head, "plan") == "success: 1 change"
     assert hub.comments(pull.number) == []
     assert "comment" in runner.runs[-1].text
     tip = hub.merge("carol", pull.number)

@@ -99,7 +99,7 @@ def test_a_push_whose_hook_did_not_end_is_found_by_the_sweep(loop: Loop) -> None
         "refs/heads/moved": (RequestState.OPEN, again),
     }
     assert "found by the sweep" in loop.status(loop.tip(), "apply") or "apply of brain" in swept
-    assert loop.status(head, "plan").startswith("failure: 2 change(s); needs approval: graph.legacy")
+    assert loop.status(head, "plan").startswith("failure: 2 changes; needs approval: graph.legacy")
 
     quiet = loop.gitops("bot", "bot", "sweep", at=loop.server).text
     assert not re.search("opened|updated|closed|merged", quiet), quiet

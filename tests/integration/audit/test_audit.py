@@ -119,9 +119,9 @@ def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -
     record = next(read_trail(life.repository, life.chain()[-1]))
     assert len(record.entry.changes) == 5
     assert [line.strip() for line in log_text([record]).splitlines()[1:]] == [
-        "update graph.notes  derived",
         "create query.notes.more",
-        "re-publish 3 queries of notes: another query of the file changes",
+        "1 graph follows from its parts: notes",
+        "3 queries of notes re-published: another query of the file changes",
     ]
     flagged = [each["resource"] for each in log_form([record])["entries"][0]["changes"] if each.get("republished")]
     assert flagged == [f"query.notes.{name}" for name in sorted(names)]

@@ -138,7 +138,7 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
     assert len(body) < 5_000
     assert len(summary.encode()) <= 1_048_576
     for text in (body, summary):
-        assert "**Plan for `production/knowledge`: 28008 changes, 1 approval missing" in text
+        assert "**Plan for `production/knowledge`: 28007 changes, 1 approval missing" in text
         assert f"plan `{PLAN.digest}`" in text
         assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
