@@ -160,6 +160,8 @@ class MeteredHub(Hub):
         """Take a loop there."""
         hub = super().of(loop)
         hub.server = MeteredServer(hub.world)
+        # What is measured is the program, not the patience that a service asks for.
+        hub.world.habits.be_prompt()
         hub.world.protect("queue", "main", {"merge_queue": _QUEUE})
         return hub
 

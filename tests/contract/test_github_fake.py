@@ -246,6 +246,30 @@ def test_tokens_do_what_they_are_for(hub: GitHubWorld) -> None:
     assert hub.bot().permission(hub.account("mira")) is Permission.WRITE
 
 
+def test_its_habits_are_bad_unless_a_test_says_otherwise(hub: GitHubWorld) -> None:
+    def ask(method: str, path: str, form: object = None) -> requests.Response:
+        headers = {"Authorization": f"Bearer {TOKEN}", "User-Agent": "test"}
+        url = f"{hub.server.base}/api/v3/repos/octo/brain{path}"
+        return requests.request(method, url, json=form, headers=headers, timeout=10)
+
+    numbers = [hub.open_request(f"refs/heads/topic-{number}") for number in range(4)]
+    pages = [ask("GET", f"/pulls?state=open&sort=created&direction=desc&per_page=100&page={page}") for page in (1, 2)]
+    shown = [[pull["number"] for pull in page.json()] for page in pages]
+    assert shown == [numbers[:0:-1], numbers[1::-1]]
+
+    status = {"state": "success", "context": "gitops/plan/brain"}
+    head = hub.head(numbers[0])
+    assert [ask("POST", f"/statuses/{head}", status).status_code for _ in range(2)] == [422, 201]
+    assert ask("POST", f"/issues/{numbers[0]}/labels", {"labels": ["gitops/failed"]}).status_code == 403
+    assert ask("GET", "/rules/branches/main").status_code == 403
+    merged = hub.merge(numbers[0])
+    assert [len(ask("GET", f"/commits/{merged}/pulls").json()) for _ in range(3)] == [0, 0, 1]
+    assert ask("POST", f"/issues/{numbers[1]}/comments", {"body": "one"}).status_code == 201
+    busy = ask("POST", f"/issues/{numbers[1]}/comments", {"body": "two"})
+    assert (busy.status_code, busy.headers["Retry-After"]) == (403, "1")
+    assert "secondary rate limit" in busy.json()["message"]
+
+
 def test_what_breaks_the_contract_is_not_passed_over(tmp_path: Path) -> None:
     world = host(tmp_path / "octo.git")
     populate(world)

@@ -35,6 +35,8 @@ DRIFT = "refs/heads/gitops/drift/library"
 def hub(tmp_path: Path) -> Iterator[GitHubWorld]:
     world = host(tmp_path / "octo.git")
     populate(world)
+    # These tests are about single faults.
+    world.habits.be_prompt()
     with GitHubServer(world) as running:
         found = GitHubWorld(running)
         found.open_request()

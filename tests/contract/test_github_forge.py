@@ -18,6 +18,7 @@ from tests.support.github.server import GitHubServer
 def server(tmp_path: Path) -> Iterator[GitHubServer]:
     world = host(tmp_path / "octo.git")
     populate(world)
+    world.habits.creates_labels = world.habits.shows_rules = True
     with GitHubServer(world) as running:
         yield running
 

@@ -191,6 +191,10 @@ class GiteaForge(HostedForge):
         if not add and not remove:
             return
         has = _numbers(self._list(self._api.labels(number), about=number))
+        # First what is wrong now: a token that may not create labels may remove them.
+        for label in dict.fromkeys(remove):
+            if label in has and label not in add:
+                self._sender.send(self._api.remove_label(number, has[label]))
         missing = [label for label in dict.fromkeys(add) if label not in has]
         if missing:
             known = _numbers(self._list(self._api.all_labels()))
@@ -199,9 +203,6 @@ class GiteaForge(HostedForge):
                     created = self._sender.send(self._api.make_label(label))
                     known[label] = answer_object(created.body, "the label").number("id")
             self._sender.send(self._api.add_labels(number, [known[label] for label in missing]))
-        for label in dict.fromkeys(remove):
-            if label in has and label not in add:
-                self._sender.send(self._api.remove_label(number, has[label]))
 
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
         """The one request that merged a commit; of a rebased request, Gitea knows only the last commit."""

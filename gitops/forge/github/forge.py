@@ -143,10 +143,11 @@ class GitHubForge(HostedForge):
         extra = [label for label in dict.fromkeys(remove) if label.lower() in has]
         # What was read is out of date from the first of these requests on, also if one of the others fails.
         self._labels.pop(number)
-        if missing:
-            self._sender.send(self._api.add_labels(number, missing))
+        # First what is wrong now: a token that may not create labels may remove them.
         for label in extra:
             self._sender.send(self._api.remove_label(number, label))
+        if missing:
+            self._sender.send(self._api.add_labels(number, missing))
         self._labels[number] = frozenset((has | {m.lower() for m in missing}) - {e.lower() for e in extra})
 
     def record_deployment(self, deployment: Deployment) -> None:

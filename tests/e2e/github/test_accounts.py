@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.e2e.github.conftest import ACCOUNTS
 from tests.support.github.hub import JOB, Hub
 from tests.support.github.runner import Runner
-from tests.support.loop import DELETE_LEGACY, MAIN, UNMAPPED, Loop, email
+from tests.support.loop import DELETE_LEGACY, MAIN, email
 
 pytestmark = pytest.mark.e2e
 
-_WITHOUT_CAROL = "".join(line for line in ACCOUNTS.splitlines(keepends=True) if email("carol") not in line)
 
-
-@pytest.fixture
-def without_carol(tmp_path: Path) -> Iterator[Hub]:
-    """The cluster is applied, and the rules do not list carol's account."""
-    with Hub.of(Loop.build(tmp_path / "loop", f"{UNMAPPED}  accounts:\n{_WITHOUT_CAROL}")) as running:
-        yield running
-
-
-def test_an_approver_without_a_listed_account_cannot_approve(without_carol: Hub, tmp_path: Path) -> None:
+def test_an_approver_without_a_listed_account_cannot_approve(hub: Hub, runner: Runner) -> None:
     """Pushes of carol's account would count as those of another person: the message has the line to add. Bob's is listed."""
-    hub, runner = without_carol, Runner(without_carol, tmp_path / "jobs")
     pull = hub.propose("alice", "retire", DELETE_LEGACY)
     hub.merge("alice", pull.number)
     hub.approve("carol", "graph.legacy")

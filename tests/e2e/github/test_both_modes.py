@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from gitops.git.port import ZERO, RefUpdate
+from tests.e2e.github.conftest import CAROL
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit
 from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
 from tests.support.github import landing
 from tests.support.github.hub import Hub
 from tests.support.github.served import Mode, as_server, in_jobs
-from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, LEDGER, email
+from tests.support.loop import APPROVALS, CLUSTER, DELETE_LEGACY, LEDGER, Loop, email
 
 pytestmark = pytest.mark.e2e
 
@@ -36,6 +37,13 @@ def way(request: pytest.FixtureRequest) -> Open:
 def mode(way: Open, hub: Hub, tmp_path: Path) -> Iterator[Mode]:
     """The cluster is applied, and nothing else has happened."""
     with way(hub, tmp_path / "bot") as bot:
+        yield bot
+
+
+@pytest.fixture
+def listed(way: Open, configured: Callable[[str], Loop], tmp_path: Path) -> Iterator[Mode]:
+    """The same, and the rules list carol's account as well."""
+    with Hub.of(configured(CAROL).copied(tmp_path / "loop")) as hub, way(hub, tmp_path / "bot") as bot:
         yield bot
 
 
@@ -197,9 +205,9 @@ def test_an_edited_comment_is_no_command(planned: Mode) -> None:
 
 
 @pytest.mark.slow
-def test_forged_approvals_count_nowhere(mode: Mode) -> None:
+def test_forged_approvals_count_nowhere(listed: Mode) -> None:
     """Every forgery of a genuine approval, each on a branch of its own, then a genuine one."""
-    hub = mode.hub
+    mode, hub = listed, listed.hub
     hub.push("alice", "main", DELETE_LEGACY)
     mode.settle()
     genuine = hub.approve("bob", "graph.legacy")

@@ -79,6 +79,7 @@ def test_a_repository_without_rules_is_open_and_told_so(look: Look) -> None:
 
 
 def test_rulesets_close_the_gaps(hub: Hub, look: Look) -> None:
+    hub.world.habits.shows_rules = True
     hub.world.protect("main", "main", ON_TARGET)
     hub.world.protect("gitops", "gitops/**", HELD)
     assert _healths(look()) == {"jobs.present": "warning", "forge.ledger.pushers": "unknown"}
@@ -87,6 +88,7 @@ def test_rulesets_close_the_gaps(hub: Hub, look: Look) -> None:
 
 
 def test_a_ledger_that_takes_requests_alone_is_seen_before_any_apply(hub: Hub, look: Look) -> None:
+    hub.world.habits.shows_rules = True
     hub.world.protect("all", "gitops/**", {**HELD, "pull_request": None})
     found = look()
     assert found["forge.ledger.pushers"]["health"] == "error"
@@ -94,6 +96,7 @@ def test_a_ledger_that_takes_requests_alone_is_seen_before_any_apply(hub: Hub, l
 
 
 def test_a_merge_queue_that_nobody_answers_is_an_error(hub: Hub, look: Look) -> None:
+    hub.world.habits.shows_rules = True
     hub.world.protect("main", "main", {**ON_TARGET, "merge_queue": None})
     assert look()["forge.target.queue"]["health"] == "error"
 

@@ -124,6 +124,7 @@ def test_a_push_that_is_too_new_for_the_list_waits(hub: Hub, runner: Runner) -> 
 
 def test_the_forge_is_asked_who_pushed_only_if_that_matters(hub: Hub, runner: Runner) -> None:
     """Where a gate is, because the plan names who may approve; once for a plan, and the budget of a plan is kept."""
+    hub.world.habits.be_prompt()
     hub.propose("alice", "words", {"cluster/README.md": b"Words.\n"})
     runner.settle()
     assert not any("/activity" in call for call in hub.calls())

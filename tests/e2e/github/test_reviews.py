@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.e2e.github.conftest import WithConfig
+from tests.e2e.github.conftest import CAROL, WithConfig
 from tests.e2e.github.stories import WITH_BODY, good, retire
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
@@ -77,7 +77,7 @@ def test_who_takes_a_yes_back_has_not_approved(with_config: WithConfig, seen: st
 
 
 def test_a_review_of_an_earlier_head_or_of_the_author_counts_for_nothing(with_config: WithConfig) -> None:
-    runner = with_config(VIA_FORGE)
+    runner = with_config(CAROL + VIA_FORGE)
     hub = runner.hub
     pull = hub.propose("bob", "retire", DELETE_LEGACY)
     early = pull.head

@@ -13,10 +13,9 @@ from dataclasses import replace
 import pytest
 
 from gitops.git.port import ZERO, RefUpdate
+from tests.e2e.github.conftest import CAROL, WithConfig
 from tests.e2e.github.stories import good
 from tests.e2e.test_approvals import FORGERIES, MUCH_LATER
-from tests.support.github.hub import Hub
-from tests.support.github.runner import Runner
 from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes
 
 pytestmark = pytest.mark.e2e
@@ -36,7 +35,9 @@ def _place(loop: Loop, commit: str) -> Mapping[str, str]:
     return made
 
 
-def test_every_forgery_is_refused_by_a_job_as_by_a_hook(hub: Hub, runner: Runner) -> None:
+def test_every_forgery_is_refused_by_a_job_as_by_a_hook(with_config: WithConfig) -> None:
+    runner = with_config(CAROL)
+    hub = runner.hub
     hub.push("alice", "main", DELETE_LEGACY)
     (waiting,) = runner.settle()
     genuine = hub.approve("bob", "graph.legacy")

@@ -256,6 +256,7 @@ def test_a_permission_that_is_missing_is_missed(fresh: Actions, job: str, permis
 def test_a_review_counts_though_its_own_job_may_do_nothing(fresh: Actions) -> None:
     """The job that a review starts has no key; that it has ended starts the one that attests the review."""
     actions, hub = fresh, fresh.hub
+    hub.world.habits.creates_labels = True
     rules = (
         f"  required: 1\n  via_forge: [reversible, irreversible]\n"
         f"  accounts: {{'github:{hub.world.accounts['bob'].id}': {email('bob')}}}\n"

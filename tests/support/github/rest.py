@@ -98,6 +98,8 @@ _MAY = {"pull": "read", "triage": "triage", "push": "write", "maintain": "mainta
 
 @on("GET /rules/branches/{branch}")
 def _rules(world: World, call: Call) -> Answer:
+    if not world.habits.shows_rules:
+        raise RefusedError(403, "Upgrade to GitHub Pro or make this repository public to enable this feature.")
     return 200, Page(
         [
             {
@@ -343,7 +345,8 @@ def _labels(world: World, call: Call) -> Answer:
 def _label(world: World, call: Call) -> Answer:
     issue = world.issue(call.number("issue_number"))
     # A label that the repository does not have is created, which belongs to issues alone.
-    if not set(call.body["labels"]) <= world.labels and not call.token.may("issues", "write"):
+    creates = world.habits.creates_labels and call.token.may("issues", "write")
+    if not set(call.body["labels"]) <= world.labels and not creates:
         raise RefusedError(403, "Resource not accessible by integration")
     world.labels.update(call.body["labels"])
     issue.labels += [name for name in call.body["labels"] if name not in issue.labels]

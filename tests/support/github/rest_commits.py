@@ -17,8 +17,9 @@ _MOST_ANNOTATIONS = 50
 @on("POST /statuses/{sha}", "statuses", "write")
 def _set_status(world: World, call: Call) -> Answer:
     sha, body = call.arguments["sha"], call.body
-    if world.store.resolve(sha) is None or sha in world.late_heads:
-        world.late_heads.discard(sha)
+    known = world.store.resolve(sha) is not None
+    if not known or world.refused_statuses[sha] < world.habits.late_commits:
+        world.refused_statuses[sha] += known
         raise RefusedError(422, f"No commit found for SHA: {sha}")
     if len(body.get("description") or "") > 140:
         raise RefusedError(422, "Validation Failed: description is too long (maximum is 140 characters)")

@@ -18,7 +18,6 @@ from gitops.cli.served import ServedRepository
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.server.queue import EventState
-from gitops.server.shared import StopSignal
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.hub import JOB, Hub, token_of
 from tests.support.github.nouns import Happening
@@ -82,7 +81,8 @@ class AsServer:
         while new := self.hub.world.happenings[self._seen :]:
             self._seen += len(new)
             self._sent += new
-            assert [status for event in new if (status := self.send(event)) not in (200, 202)] == []
+            sent = [event for event in new for _ in range(self.hub.world.habits.deliveries)]
+            assert [status for event in sent if (status := self.send(event)) not in (200, 202)] == []
             self._wait()
 
     def again(self) -> None:
@@ -153,7 +153,9 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
     folder.mkdir(parents=True)
     clone = clone_for_server(hub, folder / "clone.git")
     environ = server_environment_of(hub)
-    served = ServedRepository(str(clone), "origin", "github", environ, StopSignal().pause, NoFaults())
+    # What the server would wait for the forge is noted, not waited.
+    waited: list[float] = []
+    served = ServedRepository(str(clone), "origin", "github", environ, waited.append, NoFaults())
     assert served.name == f"github:{FULL_NAME}"
 
     def handle(repository: str, event: Event) -> Iterator[LogLine]:

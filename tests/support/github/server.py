@@ -31,6 +31,7 @@ GIT = f"/{FULL_NAME}.git"
 ANYBODY = "anonymous"
 _LOGIN = b'Status: 401 Unauthorized\r\nWWW-Authenticate: Basic realm="GitHub"\r\nContent-Type: text/plain\r\n\r\n'
 _LIMIT = 5000
+_SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Fault:
     status: int = 502
     times: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
-    message: str = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+    message: str = _SECONDARY
     lost: bool = False
 
 
@@ -60,6 +61,7 @@ class GitHubServer(GitServer):
         self.violations: list[str] = []
         self.rivals: list[Callable[[], object]] = []
         self.meanwhile: list[Callable[[], object]] = []
+        self._writes = 0
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -101,12 +103,20 @@ class GitHubServer(GitServer):
             fault.times -= 1
             if not fault.lost:
                 return _reply(fault.status, {"message": fault.message}, fault.headers)
+        if method != "GET" and path != "/graphql" and self._is_busy():
+            return _reply(403, {"message": _SECONDARY}, {"Retry-After": "1"})
         if self.rivals and method != "GET" and path != "/graphql":
             self.rivals.pop(0)()
         query = parse_qsl(url.query, keep_blank_values=True)
         with self.world.lock:
             status, form, extra = self._answer(method, path, query, headers, body)
         return Drop.REPLY if fault is not None else _reply(status, form, extra)
+
+    def _is_busy(self) -> bool:
+        """Count a request that writes: whether it is one of those that the limit refuses."""
+        self._writes += 1
+        every = self.world.habits.busy_every
+        return every > 0 and self._writes % every == 0
 
     def _answer(
         self, method: str, path: str, query: list[tuple[str, str]], headers: Mapping[str, str], body: bytes
@@ -164,10 +174,13 @@ class GitHubServer(GitServer):
     def _paged(self, path: str, query: list[tuple[str, str]], page: Page) -> tuple[Any, dict[str, str]]:
         """One page of a list, with the link to the next one. See https://docs.github.com/en/rest/using-the-rest-api."""
         asked = dict(query)
-        # Activities have cursors, whatever is in them, where other lists have numbers.
-        name = "after" if path.endswith("/activity") else "page"
-        size, number = min(int(asked.get("per_page", 30)), 100), int(asked.get(name, 1))
-        items = page.items[(number - 1) * size : number * size]
+        # Activities have cursors, whatever is in them, where other lists have numbers: those do not move while they are read.
+        cursors = path.endswith("/activity")
+        name = "after" if cursors else "page"
+        longest = 100 if cursors else self.world.habits.longest_page
+        size, number = min(int(asked.get("per_page", 30)), longest), int(asked.get(name, 1))
+        moves = longest < 100 and asked.get("direction") == "desc"
+        items = page.items[(number - 1) * size - (moves and number > 1) : number * size]
         more = len(page.items) > number * size
         link = f"{self.base}{REST}{path}?{urlencode({**asked, name: number + 1})}"
         extra = {"Link": f'<{link}>; rel="next"'} if more else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
 from gitops.wiring.system import SystemClock
 from tests.support.github.forms import FULL_NAME, Forms
+from tests.support.github.habits import Habits
 from tests.support.github.nouns import (
     Account,
     Activity,
@@ -41,7 +43,7 @@ from tests.support.github.rules import Rulebook
 HEADS = "refs/heads/"
 _REMEMBERED = (
     *("accounts", "tokens", "issues", "statuses", "checks", "deployments", "rulesets", "queue", "forks", "happenings"),
-    *("activities", "labels", "_ids", "_numbers"),
+    *("activities", "labels", "habits", "refused_statuses", "_ids", "_numbers"),
 )
 _SKIPS = ("[skip ci]", "[ci skip]", "[no ci]", "[skip actions]", "[actions skip]")
 
@@ -72,10 +74,10 @@ class World(Rulebook):
         self.forks: dict[str, Path] = {}
         self.happenings: list[Happening] = []
         self.activities: list[Activity] = []
-        # Habits: how many times the index of merged requests is empty for a new merge, and heads that are known only later.
-        self.index_lag = 2
+        self.habits = Habits()
+        # For each merge, how many times its index stays empty; for each commit, how many of its statuses were refused.
         self.unindexed: dict[str, int] = {}
-        self.late_heads: set[str] = set()
+        self.refused_statuses: Counter[str] = Counter()
         self.say(base="https://api.github.com", web="https://github.com")
 
     def copied(self, git_dir: Path) -> World:
@@ -216,8 +218,6 @@ class World(Rulebook):
             if (other.repository, other.source, other.target) == (repository, source, target):
                 raise RefusedError(422, f"A pull request already exists for {repository.partition('/')[0]}:{source}.")
         self._bring(repository, head)
-        if repository != FULL_NAME:
-            self.late_heads.add(head)
         subject = self.store.commit(head).message.partition("\n")[0]
         number = next(self._numbers)
         pull = Pull(
@@ -244,7 +244,6 @@ class World(Rulebook):
         old = fork.resolve(HEADS + source) or ZERO
         self._git(self.forks[repository], "update-ref", HEADS + source, head)
         self._bring(repository, head)
-        self.late_heads.add(head)
         self._note(repository, RefUpdate(HEADS + source, old, head), by)
         for pull in self.open_pulls():
             if (pull.repository, pull.source) == (repository, source):
@@ -297,7 +296,7 @@ class World(Rulebook):
         """Close a request, as merged if there is a commit that brought it in."""
         pull.state, pull.closed_at, pull.merged_as = "closed", self.stamp(), merged_as
         pull.merged_at = None if merged_as is None else pull.closed_at
-        self.unindexed.update({} if merged_as is None else {merged_as: self.index_lag})
+        self.unindexed.update({} if merged_as is None else {merged_as: self.habits.late_index})
         self._tell(pull, "closed", by)
 
     def review(self, by: str, number: int, state: str, *, commit: str | None = None, body: str = "") -> Review:

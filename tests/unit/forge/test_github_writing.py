@@ -287,7 +287,7 @@ def test_labels_change_only_where_they_differ() -> None:
     forge, sender = forge_with(handlers)
     forge.set_labels(1, add=["new", "bug", "new"], remove=["old one", "never"])
     forge.set_labels(1, add=["new"], remove=["old one"])
-    assert calls(sender) == ["GET /issues/1/labels", "POST /issues/1/labels", "DELETE /issues/1/labels/old%20one"]
+    assert calls(sender) == ["GET /issues/1/labels", "DELETE /issues/1/labels/old%20one", "POST /issues/1/labels"]
     assert bodies(sender, "POST") == [{"labels": ["new"]}]
 
 
