@@ -126,6 +126,8 @@ def _confirmed(
         command = shlex.join(["gitops", *words, *selecting_words(options), option, value])
         problems = Diagnostics(seen.diagnostics)
         problems.add(Code.APPROVAL_NOT_CONFIRMED, words[1], f"to sign what is shown above, run: {command}")
+        # An approver sees what the signature covers, with --quiet too.
+        options.quiet = False
         show(replace(seen, diagnostics=tuple(problems)), options)
         return False
     say(to_text(seen), flush=True)

@@ -19,7 +19,18 @@ from gitops.audit.trail import read_trail
 from gitops.audit.verb import AuditScope
 from gitops.audit.verb import audit as run
 from gitops.audit.walk import entry_ids
-from gitops.cli.shared import FAILED, OK, USAGE, complain, open_project, say, say_report, show_error, show_form
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    USAGE,
+    complain,
+    open_project,
+    say,
+    say_coloured,
+    say_report,
+    show_error,
+    show_form,
+)
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
@@ -48,7 +59,7 @@ def log(options: argparse.Namespace) -> int:
     if options.json:
         show_form(log_form(records))
     else:
-        say_report(log_text(records, verbose=options.verbose), options)
+        say_coloured(log_text(records, verbose=options.verbose), options)
     try:
         _check_seen(local, rule, head)
     except GitopsError as error:
@@ -69,7 +80,7 @@ def audit(options: argparse.Namespace) -> int:
     head = _head(local, rule)
     if options.verify_envelope is not None:
         _check_seen(local, rule, head)
-        return _verify_envelopes(local, head, options.verify_envelope, as_json=options.json)
+        return _verify_envelopes(local, head, options)
     report = _report(local, rule, head, options)
     if form == "json":
         show_form(audit_form(report))
@@ -78,9 +89,10 @@ def audit(options: argparse.Namespace) -> int:
 
         show_form(audit_sarif(report))
     elif form == "in-toto":
-        complain(audit_text(report).rstrip("\n"))
+        if not (options.quiet and report.ok):
+            complain(audit_text(report).rstrip("\n"))
     else:
-        say_report(audit_text(report), options)
+        say_report(audit_text(report), options, ok=report.ok)
     return OK if report.ok else FAILED
 
 
@@ -282,13 +294,13 @@ def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) ->
     return write_statement
 
 
-def _verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: bool) -> int:
+def _verify_envelopes(local: LocalProject, head: str, options: argparse.Namespace) -> int:
     """Print whether each envelope of a file (one, or one on each line) is good; exit code 1 if any is not."""
     entries = LedgerEntries(local.repository, head)
     trust, newest = entry_trust(local.repository, head), read_verified_entry(local.repository, head).entry
     now = ledger_time(local.project.tools.clock.now(), newest)
     forms: list[dict[str, Any]] = []
-    for data in _envelopes(_file_bytes(path)):
+    for data in _envelopes(_file_bytes(options.verify_envelope)):
         try:
             found = check_envelope(
                 local.repository, data, entries=entries, trust=trust, now=now, verify=verify_statement
@@ -299,13 +311,13 @@ def _verify_envelopes(local: LocalProject, head: str, path: str, *, as_json: boo
             signers = list(found.signers)
             forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
     ok = bool(forms) and all(form["ok"] for form in forms)
-    if as_json:
+    if options.json:
         show_form({"ok": ok, "envelopes": forms})
     else:
         for number, form in enumerate(forms, start=1):
             if form["ok"]:
                 entry, who = f"entry {form['entry']} ({form['commit']})", ", ".join(form["signers"])
-                say(visible(f"envelope {number} good: {entry}, signed by {who}"))
+                say_report(visible(f"envelope {number} good: {entry}, signed by {who}"), options)
             else:
                 say(visible(f"ERROR {form['code']} envelope {number}: {form['detail']}"))
         if not forms:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import Command
+from gitops.cli.commands.arguments import Argument, Command
 from gitops.cli.parser import EVERYWHERE
 from gitops.cli.shared import OK, say
 
@@ -30,12 +30,28 @@ _gitops() {{
 }}
 complete -o default -F _gitops gitops
 """
+_FISH = """\
+function __gitops_at
+    set -l command
+    for word in (commandline -opc)[2..]
+        contains -- "$command $word" {paths}
+        and set command (string trim -- "$command $word")
+    end
+    test "$command" = "$argv"
+end
+{rules}
+"""
 
 
 def completion(options: argparse.Namespace) -> int:
     """`gitops completion`. File names are completed where nothing else fits."""
-    script = bash_script()
-    say(f"{_ZSH}{script}" if options.shell == "zsh" else script)
+    match options.shell:
+        case "fish":
+            say(fish_script())
+        case "zsh":
+            say(_ZSH + bash_script())
+        case _:
+            say(bash_script())
     return OK
 
 
@@ -54,6 +70,47 @@ def bash_script() -> str:
                 options = each.names if each.name.startswith("-") else (command.name,)
                 values += [_case(f"{path} {option}", choices) for option in options]
     return _BASH.format(paths=" | ".join(paths), values="\n".join(values), words="\n".join(words))
+
+
+def fish_script() -> str:
+    """The script for fish, which shows the meaning of what it offers.
+
+    Source: https://fishshell.com/docs/current/completions.html.
+    """
+    paths, rules = [], [_offers("", COMMANDS), _options("", EVERYWHERE)]
+    for path, command in _commands(COMMANDS):
+        parent, _, name = path.rpartition(" ")
+        paths.append(_quoted(f"{parent} {name}"))
+        rules += [_offers(path, command.commands), _options(path, [*command.arguments, *EVERYWHERE])]
+    return _FISH.format(paths=" ".join(paths), rules="\n".join(line for lines in rules for line in lines))
+
+
+def _offers(path: str, commands: Iterable[Command]) -> list[str]:
+    """The commands below a path; files do not fit there."""
+    at = _quoted(f"__gitops_at {path}")
+    return [f"complete -c gitops -n {at} -f -a {each.name} -d {_quoted(each.summary)}" for each in commands]
+
+
+def _options(path: str, arguments: Iterable[Argument]) -> list[str]:
+    lines = []
+    for each in arguments:
+        choices = each.settings.get("choices", ())
+        words = f" -a {_quoted(' '.join(choices))}" if choices else ""
+        if each.name.startswith("-"):
+            names = "".join(f" -{'l' if n.startswith('--') else 's'} {n.lstrip('-')}" for n in each.names)
+            value = "" if "action" in each.settings else " -x" if choices else " -r"
+        elif choices:
+            names, value = "", " -f"
+        else:
+            continue
+        at = _quoted(f"__gitops_at {path}")
+        lines.append(f"complete -c gitops -n {at}{names}{value}{words} -d {_quoted(each.meaning)}")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    """A text as one word of fish."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _commands(table: tuple[Command, ...], parent: str = "") -> Iterator[tuple[str, Command]]:

@@ -7,13 +7,12 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, complain, open_project, say, say_report
+from gitops.cli.shared import FAILED, OK, complain, open_project, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health, attack_form, attack_text, findings_form, findings_text, sort_findings
-from gitops.render import json
 from gitops.wiring.forge import LOCAL, job_kind, remote_login, token_of
 from gitops.wiring.project import LocalProject
 
@@ -42,9 +41,10 @@ def doctor(options: argparse.Namespace) -> int:
     bad = {Health.ERROR, Health.WARNING} if options.strict else {Health.ERROR}
     ok = not any(each.health in bad for each in found)
     if options.json:
-        say(json.to_text(findings_form(found, ok=ok)))
+        show_form(findings_form(found, ok=ok))
     else:
-        say_report(findings_text(found), options)
+        shown = [each for each in found if each.health is not Health.GOOD] if options.quiet else found
+        say_report(findings_text(shown), options, ok=not shown)
     return OK if ok else FAILED
 
 
@@ -68,5 +68,8 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
             complain(f"doctor: {done} of {total} attacks are done")
 
     report = attack(local, local.rule(options.cluster), options.only, hosted=hosted, on_result=on_result)
-    say(json.to_text(attack_form(report)) if options.json else attack_text(report))
+    if options.json:
+        show_form(attack_form(report))
+    else:
+        say_report(attack_text(report), options, ok=report.ok)
     return OK if report.ok else FAILED

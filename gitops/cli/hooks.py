@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
@@ -29,17 +29,18 @@ _FIELDS = 3
 def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
     git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
-    say(f"hooks installed in {git_dir}: {', '.join(names)}")
+    lines = [f"hooks installed in {git_dir}: {', '.join(names)}"]
     if options.folder is not None:
-        say("next, with the account of the host: git config --global receive.fsckObjects true")
-        say("and let the host link them into its repositories; with gitolite: gitolite setup --hooks-only")
+        lines.append("next, with the account of the host: git config --global receive.fsckObjects true")
+        lines.append("and let the host link them into its repositories; with gitolite: gitolite setup --hooks-only")
+    say_report("\n".join(lines), options)
     return OK
 
 
 def remove(options: argparse.Namespace) -> int:
     """`gitops hook remove`."""
     git_dir, names = remove_hooks(options.repo, options.folder)
-    say(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}")
+    say_report(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}", options)
     return OK
 
 
@@ -68,7 +69,7 @@ def status(options: argparse.Namespace) -> int:
         lines.append(f"  git does not run {', '.join(found.hidden)} of {found.git_dir}: {why}")
     if command is not None:
         lines.append(f"next: {command}")
-    say("".join(visible(line) + "\n" for line in lines))
+    say_report("\n".join(map(visible, lines)), options, ok=good)
     return OK if good else FAILED
 
 

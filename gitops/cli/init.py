@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import gitops
-from gitops.cli.shared import FAILED, OK, say, show_form
+from gitops.cli.shared import FAILED, OK, say_lines, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
@@ -28,7 +28,6 @@ from gitops.init.files import init as plan_files
 from gitops.init.files import upgrade as plan_upgrade
 from gitops.init.steps import Step, next_steps, upgrade_steps
 from gitops.init.wheel import install_files, running_wheel
-from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
 
@@ -86,13 +85,14 @@ def _finish(
             }
         )
     else:
-        lines = [*(_diffs(outcome) if options.diff else ()), *lines]
-        lines += [*_lines(outcome, made), *diagnostic_lines(problems)]
-        if steps and not options.dry_run and not problems.has_errors:
+        said = [] if options.quiet else [*lines, *_lines(outcome, made)]
+        problem_lines = diagnostic_lines(problems, verbose=options.verbose)
+        lines = [*(_diffs(outcome) if options.diff else ()), *said, *problem_lines]
+        if steps and not (options.dry_run or options.quiet or problems.has_errors):
             lines += ["", "Remaining steps:"]
             for number, step in enumerate(steps, start=1):
                 lines += [f"{number}. {step.text}", *(f"     {command}" for command in step.commands)]
-        say("".join(visible(line) + "\n" for line in lines))
+        say_lines(lines)
     return FAILED if problems.has_errors else OK
 
 

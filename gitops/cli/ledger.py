@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, say_report, show_form
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -31,7 +31,7 @@ def repair(options: argparse.Namespace) -> int:
     ledger = repair_ledger(local, rule)
     if options.old is None:
         damage = ledger.damage()
-        _show(damage, rule.name, as_json=options.json)
+        _show(damage, rule.name, options)
         return OK if damage is None else FAILED
     actor, ids, now = actor_of(options) or local.person().email, RandomIds(), timestamp(SystemClock().now())
     info = LockInfo(ids.ulid(), "repair", now, os.getpid())
@@ -51,21 +51,22 @@ def repair(options: argparse.Namespace) -> int:
         kept = list(damage.bad)
         show_form({"ok": True, "cluster": rule.name, "head": view.head, "entry": number, "quarantined": kept})
     else:
-        say(visible(f"{rule.name}: repaired; entry {number}, {view.head}, follows {damage.good.commit.id}"))
+        done = f"{rule.name}: repaired; entry {number}, {view.head}, follows {damage.good.commit.id}"
+        say_report(visible(done), options)
     return OK
 
 
-def _show(damage: Damage | None, cluster: str, *, as_json: bool) -> None:
+def _show(damage: Damage | None, cluster: str, options: argparse.Namespace) -> None:
     """What is wrong, and the command that repairs it."""
     if damage is None:
-        if as_json:
+        if options.json:
             show_form({"ok": True, "cluster": cluster})
         else:
-            say(visible(f"{cluster}: every entry of the branch is good"))
+            say_report(visible(f"{cluster}: every entry of the branch is good"), options)
         return
     good, head = damage.good, damage.head or _GONE
     command = f"gitops ledger repair --cluster {cluster} --from {head} --to {good.commit.id}"
-    if as_json:
+    if options.json:
         known = {"entry": good.entry.number, "commit": good.commit.id, "found": damage.found}
         form = {"ok": False, "cluster": cluster, "head": damage.head, "good": known, "bad": list(damage.bad)}
         show_form({**form, "problem": damage.problem, "command": command})

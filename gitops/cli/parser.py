@@ -8,7 +8,7 @@ import sys
 
 from gitops import __version__
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import Argument, Command, Group
+from gitops.cli.commands.arguments import Argument, Command, Group, flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 EVERYWHERE = (
     Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
-    Argument("--no-color", "", "print no colours; the variable NO_COLOR says the same"),
+    flag("--no-color", "print no colours; the variable NO_COLOR says the same"),
+    flag("--quiet", "print only problems, and what a command was asked to read out", short="-q"),
+    flag("--verbose", "print more: remedies of warnings, all changes of an entry", short="-v"),
 )
 """The options of every command, before or after its name."""
 
+_MORE = "gitops --help shows the options of every command: --as, --no-color, -q, -v"
 # Its exit code 2 means changes, so a wrong command line has another one.
 _OWN_CODES = "--detailed-exitcode"
 
@@ -92,7 +95,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
             command.name,
             help=command.summary,
             description=command.summary,
-            epilog=command.epilog or None,
+            epilog="; ".join(filter(None, (command.epilog, _MORE))),
             allow_abbrev=False,
         )
         if words is not None and command.name not in words:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.shared import OK, open_project, say, show_form
+from gitops.cli.shared import OK, open_project, say, say_lines, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.merge import MergeMethod, merge_request
@@ -34,7 +34,7 @@ def request_list(options: argparse.Namespace) -> int:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
         for commit in _commits(request):
-            _say_statuses(statuses[commit], 14)
+            say_lines(_status_lines(statuses[commit], 14))
     if not requests:
         say("no change requests")
     return OK
@@ -104,7 +104,7 @@ def request_comment(options: argparse.Namespace) -> int:
     if options.json:
         show_form({"ok": True, "request": options.number, "diagnostics": []})
     else:
-        say(f"request {options.number}: comment added")
+        say_report(f"request {options.number}: comment added", options)
     return OK
 
 
@@ -138,10 +138,10 @@ def request_merge(options: argparse.Namespace) -> int:
         form = {"ok": True, "request": options.number, "commit": commit, "diagnostics": []}
         show_form({**form, "statuses": [_status_form(s) for s in statuses]})
         return OK
-    say(f"request {options.number}: merged as {commit}")
-    _say_statuses(statuses, 2)
+    lines = [f"request {options.number}: merged as {commit}", *_status_lines(statuses, 2)]
     if not statuses:
-        say("  nothing is applied yet: no hook answered; the next `gitops bot sweep` applies it")
+        lines.append("  nothing is applied yet: no hook answered; the next `gitops bot sweep` applies it")
+    say_report("\n".join(lines), options)
     return OK
 
 
@@ -162,8 +162,7 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
         form = {**_request_form(request), "statuses": [_status_form(s) for s in statuses]}
         show_form({"ok": True, "request": form, "diagnostics": []})
         return OK
-    say(visible(f"request {request.number}: {what}"))
-    _say_statuses(statuses, 2)
+    say_report("\n".join([visible(f"request {request.number}: {what}"), *_status_lines(statuses, 2)]), options)
     return OK
 
 
@@ -172,9 +171,8 @@ def _commits(request: ChangeRequest) -> list[str]:
     return [request.head] if request.merged_as is None else [request.head, request.merged_as]
 
 
-def _say_statuses(statuses: Sequence[CheckStatus], indent: int) -> None:
-    for status in statuses:
-        say(visible(f"{' ' * indent}{status.state:<8} {status.context}: {status.description}"))
+def _status_lines(statuses: Sequence[CheckStatus], indent: int) -> list[str]:
+    return [visible(f"{' ' * indent}{each.state:<8} {each.context}: {each.description}") for each in statuses]
 
 
 def _status_form(status: CheckStatus) -> dict[str, Any]:

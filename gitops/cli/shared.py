@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError
+from gitops.render.characters import visible
 from gitops.wiring.system import git_setting
 
 if TYPE_CHECKING:
@@ -68,13 +69,14 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
     if hasattr(result, "to_json"):
         import shutil
 
+        from gitops.graph.results import GraphReport
         from gitops.render.graph_data import graph_form, graph_text
 
         data = cast("GraphOutcome", result)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         if options.json:
             show_form(graph_form(data))
-        else:
+        elif not (options.quiet and data.ok and isinstance(data, GraphReport)):
             say(graph_text(data, options.graph, width=width))
         return OK if data.ok else FAILED
     if options.json:
@@ -84,9 +86,8 @@ def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int
     else:
         from gitops.render.text import to_text
 
-        quiet, verbose = getattr(options, "quiet", False), getattr(options, "verbose", False)
-        if report := to_text(result, quiet=quiet, verbose=verbose):
-            say_report(report, options)
+        if text := to_text(result, quiet=options.quiet, verbose=options.verbose):
+            say_coloured(text, options)
     return OK if result.ok else FAILED
 
 
@@ -97,9 +98,15 @@ def show_form(form: Mapping[str, Any] | list[Any]) -> None:
     say(json.to_text(form))
 
 
-def say_report(report: str, options: argparse.Namespace) -> None:
-    """Print a report, on a terminal with colours."""
-    say(_painted(report, options, sys.stdout))
+def say_report(report: str, options: argparse.Namespace, *, ok: bool = True) -> None:
+    """Print what a command did or found; `--quiet` leaves it out if it is `ok`."""
+    if not (options.quiet and ok):
+        say_coloured(report, options)
+
+
+def say_coloured(text: str, options: argparse.Namespace) -> None:
+    """Print lines, on a terminal with colours."""
+    say(_painted(text, options, sys.stdout))
 
 
 def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
@@ -119,7 +126,6 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     """
     from gitops.core.diagnostics import Diagnostics
     from gitops.model.address import graph_address
-    from gitops.render.characters import visible
     from gitops.render.text import diagnostic_lines
 
     problems = Diagnostics()
@@ -139,6 +145,11 @@ def say(text: str, *, flush: bool = False) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     if flush:
         sys.stdout.flush()
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Print lines, if there are any, whose texts may be those of strangers."""
+    sys.stdout.write("".join(visible(line) + "\n" for line in lines))
 
 
 def complain(text: str) -> None:

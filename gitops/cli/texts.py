@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_report, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_lines, say_report, show_form
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError, system_reason
-from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 
 if TYPE_CHECKING:
@@ -48,7 +47,8 @@ def lint(options: argparse.Namespace) -> int:
 
         show_form(sarif_log(outcome, _relative_to(here, _repository_root(here))))
     else:
-        say_report(lint_text(outcome, _relative_to(here, os.getcwd())), options)  # noqa: PTH109 - as the shell shows it
+        text = lint_text(outcome, _relative_to(here, os.getcwd()))  # noqa: PTH109 - as the shell shows it
+        say_report(text, options, ok=not (outcome.problems or outcome.diagnostics))
     return OK if outcome.ok(strict=options.strict) else FAILED
 
 
@@ -115,7 +115,8 @@ def down(options: argparse.Namespace) -> int:
     if options.json:
         show_form(down_form(outcome))
     else:
-        say(down_text(outcome) + (f"  written to {options.write}\n" if source is not None else ""))
+        written = f"  written to {options.write}\n" if source is not None else ""
+        say_report(down_text(outcome) + written, options, ok=source is not None)
     return OK if outcome.ok else FAILED
 
 
@@ -155,9 +156,9 @@ def fmt(options: argparse.Namespace) -> int:
         updates, problems = list(outcome.updates), found.to_json()
         show_form({"ok": not found.has_errors, "files": files, "updates": updates, "diagnostics": problems})
     else:
-        diffs = (line for file in outcome.changed for line in _diff(file)) if options.diff else ()
-        lines = [*diffs, *_lines(outcome, written), *diagnostic_lines(found)]
-        say("".join(visible(line) + "\n" for line in lines))
+        lines = [line for file in outcome.changed for line in _diff(file)] if options.diff else []
+        lines += [] if options.quiet else _lines(outcome, written)
+        say_lines([*lines, *diagnostic_lines(found, verbose=options.verbose)])
     return FAILED if found.has_errors else OK
 
 

@@ -28,8 +28,14 @@ class GraphOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain JSON: an object with a member for each field; tables and types in code point order."""
-        form = _members(self)
-        return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form.items()}
+        form = _members(self).items()
+        return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in form}
+
+
+class GraphReport(GraphOutcome):
+    """What a verb returns that was not asked for data: what it did or checked."""
+
+    __slots__ = ()
 
 
 TEXT_ONLY = {"text only": True}
@@ -49,7 +55,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadResult(GraphOutcome):
+class LoadResult(GraphReport):
     """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`)."""
 
     manifest_version: int
@@ -69,7 +75,7 @@ class LoadRefusal(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class ExportResult(GraphOutcome):
+class ExportResult(GraphReport):
     """How many records were written to a file."""
 
     records: int
@@ -108,17 +114,13 @@ class QueryRows(GraphOutcome):
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain JSON."""
-        form = {
-            "manifest_version": self.manifest_version,
-            "row_count": len(self.rows),
-            "columns": list(self.columns),
-            "rows": self.rows,
-        }
+        counted = {"manifest_version": self.manifest_version, "row_count": len(self.rows)}
+        form = {**counted, "columns": list(self.columns), "rows": self.rows}
         return form if self.explanation is None else {**form, "explanation": list(self.explanation)}
 
 
 @dataclass(frozen=True, slots=True)
-class MutationResult(GraphOutcome):
+class MutationResult(GraphReport):
     """What the statements affected, and the version that has it; when nothing `changed`, the version that was there."""
 
     affected_nodes: int
@@ -186,7 +188,7 @@ class BranchList(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class BranchCreated(GraphOutcome):
+class BranchCreated(GraphReport):
     """A branch that was created."""
 
     branch: BranchInfo
@@ -197,7 +199,7 @@ class BranchCreated(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class BranchDeleted(GraphOutcome):
+class BranchDeleted(GraphReport):
     """The name of a branch that was deleted."""
 
     name: str = field(metadata=TEXT_ONLY)
@@ -267,7 +269,7 @@ class RowProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult(GraphOutcome):
+class MergeResult(GraphReport):
     """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key."""
 
     status: MergeStatus
@@ -315,7 +317,7 @@ class PreviewReport(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeResult(GraphOutcome):
+class OptimizeResult(GraphReport):
     """What was done, by table key; `manifest_version` is the newest version afterwards."""
 
     manifest_version: int
@@ -323,7 +325,7 @@ class OptimizeResult(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class GcResult(GraphOutcome):
+class GcResult(GraphReport):
     """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
 
     dry_run: bool
@@ -334,7 +336,7 @@ class GcResult(GraphOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeResult(GraphOutcome):
+class PurgeResult(GraphReport):
     """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
 
     `manifest_version` is the newest version afterwards.
@@ -382,7 +384,7 @@ class VerifyFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport(GraphOutcome):
+class VerifyReport(GraphReport):
     """All findings, and how much was looked at."""
 
     deep: bool

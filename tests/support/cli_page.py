@@ -25,8 +25,15 @@ Plan, approve and apply clusters of graph databases from git.
 | `--version` | show program's version number and exit |
 | `--as ACTOR` | who is acting; default: git config gitops.actor |
 | `--no-color` | print no colours; the variable NO_COLOR says the same |
+| `-q, --quiet` | print only problems, and what a command was asked to read out |
+| `-v, --verbose` | print more: remedies of warnings, all changes of an entry |
 
-`--as` and `--no-color` may also stand after the command.
+These may also stand after the command, and mean the same for all:
+
+- `--quiet` leaves out reports of what was done or found, and progress. Errors, warnings and what is wrong stay. What a command
+  was asked to read out stays too: rows, records, diffs, entries, documents, and what an approver is about to sign.
+- `--verbose` adds the remedies of warnings, and all changes of an entry in `gitops log`.
+- Neither changes the output of `--json`, which has no progress, or an exit code.
 """
 
 

@@ -84,8 +84,6 @@ class Command:
 
 
 JSON = flag("--json", "print one JSON document")
-QUIET = flag("--quiet", "print only problems", short="-q")
-VERBOSE = flag("--verbose", "print the remedy of warnings too", short="-v")
 CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folder)")
 PROJECT = Group(
     Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),

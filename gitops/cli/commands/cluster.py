@@ -7,10 +7,8 @@ from gitops.cli.commands.arguments import (
     FORGE,
     PATHS,
     PROJECT,
-    QUIET,
     REQUEST,
     STRICT,
-    VERBOSE,
     Argument,
     Command,
     flag,
@@ -20,7 +18,6 @@ from gitops.cli.commands.arguments import (
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
-_LOUDNESS = (QUIET, VERBOSE)
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
 _COMMIT = Argument("--commit", "COMMIT", "the commit of the approval that you have seen; needed without a terminal")
 _YES = flag("--yes", "do not ask on a terminal, because the command names what you have seen")
@@ -79,7 +76,7 @@ SETUP_COMMANDS = (
 
 def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument) -> Command:
     """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
-    return Command(name, summary, verb, *_LOUDNESS, CONFIG, *arguments, PROJECT, inputs=inputs)
+    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs)
 
 
 CLUSTER_COMMANDS = (
@@ -87,7 +84,6 @@ CLUSTER_COMMANDS = (
         "validate",
         "check a cluster folder and report every problem",
         "gitops.cluster.validate:validate",
-        *_LOUDNESS,
         CONFIG,
         _NO_CACHE,
         inputs=f"{_CLUSTER}:to_validate",
@@ -96,7 +92,6 @@ CLUSTER_COMMANDS = (
         "plan",
         "show what apply would do; changes nothing",
         f"{_CLUSTER}:plan",
-        *_LOUDNESS,
         CONFIG,
         flag("--diff", "print how schemas, queries and policies differ"),
         flag("--show-graph", "print the execution graph below the plan"),
@@ -148,7 +143,6 @@ CLUSTER_COMMANDS = (
         "status",
         "say whether a cluster is in sync, what waits and for whom, and who applied last; of several, each on one line",
         f"{_CLUSTER}:status",
-        *_LOUDNESS,
         CONFIG,
         _NO_CACHE,
         PROJECT,
@@ -164,7 +158,6 @@ CLUSTER_COMMANDS = (
         "import",
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",
-        *_LOUDNESS,
         CONFIG,
         flag("--adopt", "also where an earlier ledger was; nothing is applied until its approvers approve that"),
         PROJECT,
@@ -236,9 +229,9 @@ CLUSTER_COMMANDS = (
 
 COMPLETION = Command(
     "completion",
-    'print a script that completes commands in a shell: eval "$(gitops completion bash)"',
+    'print a script that completes commands in a shell: eval "$(gitops completion bash)", gitops completion fish | source',
     "gitops.cli.completion:completion",
-    Argument("shell", ("bash", "zsh"), "the shell"),
+    Argument("shell", ("bash", "zsh", "fish"), "the shell"),
     json=False,
 )
 

@@ -98,7 +98,6 @@ AUDIT_COMMANDS = (
         "log",
         "print the audit trail of a ledger branch",
         f"{_AUDIT}:log",
-        flag("--verbose", "print all changes of an entry, not only the first ten", short="-v"),
         PROJECT,
         Argument("--limit", "N", "newest N entries (default: all)", type=int, default=0),
     ),

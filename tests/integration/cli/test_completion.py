@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 
 import pytest
 
 from gitops.cli.commands import COMMANDS
-from gitops.cli.completion import bash_script
+from gitops.cli.completion import bash_script, fish_script
 from gitops.cli.main import main
+from gitops.cli.parser import EVERYWHERE
 
+EVERY = [name for each in EVERYWHERE for name in each.names]
 ASK = """
 COMP_WORDS=(gitops "$@") COMP_CWORD=$#
 _gitops
@@ -31,7 +34,7 @@ def completed(*words: str) -> list[str]:
     ("words", "found"),
     [
         (("pl",), ["plan"]),
-        (("",), [*[command.name for command in COMMANDS], "--as", "--no-color", "--help", "--version"]),
+        (("",), [*[command.name for command in COMMANDS], *EVERY, "--help", "--version"]),
         (("graph", "br"), ["branch"]),
         (("graph", "branch", "m"), ["merge"]),
         (("plan", "--show"), ["--show-graph"]),
@@ -54,3 +57,46 @@ def test_zsh_takes_the_script(capsys):
         ["zsh", "-f", "-c", f"{script}\nprint $_comps[gitops]"], capture_output=True, text=True, check=True
     )
     assert "_gitops" in run.stdout
+
+
+def offered(line: str) -> dict[str, str]:
+    """What fish offers at the end of a command line, with what it says about it."""
+    if shutil.which("fish") is None:
+        pytest.skip("needs the package fish")
+    script = f"{fish_script()}\ncomplete -C {shlex.quote(line)}"
+    run = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True)
+    assert run.stderr == ""
+    return dict(each.partition("\t")[::2] for each in run.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("gitops pl", {"plan"}),
+        ("gitops ", {command.name for command in COMMANDS}),
+        ("gitops graph br", {"branch"}),
+        ("gitops graph branch m", {"merge"}),
+        ("gitops plan --show", {"--show-graph"}),
+        ("gitops plan --config plan --graph-format m", {"mermaid"}),
+        ("gitops request merge 7 --method s", {"squash"}),
+        ("gitops completion z", {"zsh"}),
+        ("gitops -v status --qui", {"--quiet"}),
+    ],
+)
+def test_fish_completes(line, found):
+    assert offered(line).keys() == found
+
+
+def test_fish_says_what_things_mean():
+    assert offered("gitops val") == {"validate": "check a cluster folder and report every problem"}
+
+
+def test_fish_completes_files_where_nothing_else_fits(tmp_path, monkeypatch):
+    (tmp_path / "data.ndjson").touch()
+    monkeypatch.chdir(tmp_path)
+    assert offered("gitops graph load brain da").keys() == {"data.ndjson"}
+
+
+def test_the_script_for_fish_is_printed(capsys):
+    assert main(["completion", "fish"]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == fish_script().rstrip("\n")
