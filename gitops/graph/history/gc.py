@@ -128,14 +128,13 @@ class _GarbageCollection:
 
     def _sweep_datasets(self, needs: References) -> None:
         """Step 5, and the folders of datasets."""
-        for kind in _TABLES:
-            paths = [f"{kind}/{name}" for name in self._folder.children(kind)]
-            known = [path for path in paths if needs.knows(path)]
-            freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
-            self._freed_bytes += sum(freed)
-            for path in paths:
-                if not needs.knows(path) and self._sweep_folder(path):
-                    self._context.faults.reach("engine.gc.after_folder")
+        paths = [f"{kind}/{name}" for kind in _TABLES for name in self._folder.children(kind)]
+        known = [path for path in paths if needs.knows(path)]
+        freed = in_parallel(lambda path: self._sweep_versions(path, needs), known, tables_at_once(self._folder))
+        self._freed_bytes += sum(freed)
+        for path in paths:
+            if not needs.knows(path) and self._sweep_folder(path):
+                self._context.faults.reach("engine.gc.after_folder")
 
     def _sweep_versions(self, path: str, needs: References) -> int:
         """Step 5 for one dataset; returns the bytes freed."""
@@ -172,8 +171,9 @@ class _GarbageCollection:
         # Only leases that have certainly expired: clocks of other machines may be behind.
         sure = self._now - timedelta(minutes=5)
         over = {lease.id for lease in read_leases(self._store) if lease.expired(sure)}
-        for prefix in _SMALL:
-            for file in list(self._folder.files(prefix)):
+        listings = in_parallel(lambda prefix: list(self._folder.files(prefix)), _SMALL, self._store.parallel)
+        for prefix, files in zip(_SMALL, listings, strict=True):
+            for file in files:
                 name = file.path.rpartition("/")[2]
                 if not self._old(file.written):
                     continue
