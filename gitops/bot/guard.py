@@ -13,6 +13,8 @@ The refs that carry trust accept only what is allowed here. A check that fails t
    none replaces objects (`refs/replace/`): git would show other commits than those that are verified.
 
 A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are reserved there.
+
+Every push waits for this check, so what reads a cluster folder or an approval is imported when a push has one.
 """
 
 from __future__ import annotations
@@ -20,18 +22,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from gitops.approvals.verify import own_signature_problem, signature_refusal
-from gitops.bot.scopes import newest_entries
-from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config, trust_root
-from gitops.config.load import load_desired
 from gitops.config.source import SourceTree
+from gitops.config.target_branches import CONFIG_FILE, named_refs
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.forge.people import COMMENTS, check_pushed_comment
-from gitops.git.folders import require_plain
 from gitops.git.port import ZERO, GitReader, RefUpdate
 from gitops.ledger.chain import (
     APPROVALS,
@@ -40,18 +39,21 @@ from gitops.ledger.chain import (
     QUARANTINE,
     REVOCATIONS,
     SIGNED,
+    TRUST,
     entry_signer,
     first_entry,
     ledger_ref,
+    newest_entries,
     read_verified_entry,
     split_chain,
     verify_chain,
 )
-from gitops.ledger.evidence import read_decision_evidence, read_evidence
-from gitops.ledger.trust import trust_at
 from gitops.model.address import is_name
 from gitops.model.approval import DecisionKind
 from gitops.model.ledger import EntryKind
+
+if TYPE_CHECKING:
+    from gitops.config.gitops_yaml import ClusterRule
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
 _OWN = ("refs/gitops/", "refs/heads/gitops/")
@@ -106,13 +108,16 @@ class PushGuard:
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):
             raise _refused("where file systems ignore case this is a ref of the bot; give it another name")
-        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()) or ref in self._recorded:
+        elif ref == self._default_ref or ref in self._targets or ref in self._recorded:
             yield from self._check_target(update)
         elif self._governed:
             self._check_other(update)
 
     def _check_ledger(self, update: RefUpdate) -> None:
         """Rule 1."""
+        from gitops.config.gitops_yaml import trust_root
+        from gitops.ledger.trust import trust_at
+
         if update.new == ZERO:
             raise _refused("a ledger is never deleted")
         # A longer push is refused before its signatures are checked, which takes long.
@@ -172,6 +177,9 @@ class PushGuard:
 
     def _check_approval(self, update: RefUpdate) -> None:
         """Rule 2. Whether the approval covers a change is decided when it is used."""
+        from gitops.approvals.verify import signature_refusal
+        from gitops.ledger.evidence import read_evidence
+
         cluster, _, name = update.ref.removeprefix(APPROVALS).partition("/")
         head = self._ledger_head(update, cluster, "an approval branch")
         evidence = read_evidence(self._reader, update.ref, update.new, frozenset())
@@ -187,6 +195,9 @@ class PushGuard:
 
     def _check_decision(self, update: RefUpdate) -> None:
         """Rule 2. Whether it counts, and for which approval, is decided by every run."""
+        from gitops.approvals.verify import own_signature_problem
+        from gitops.ledger.evidence import read_decision_evidence
+
         kind = DecisionKind.REVOKE if update.ref.startswith(REVOCATIONS) else DecisionKind.COUNTERSIGN
         cluster, _, name = update.ref.removeprefix(REVOCATIONS).removeprefix(COUNTERSIGNATURES).partition("/")
         head = self._ledger_head(update, cluster, "the branch of a decision")
@@ -213,6 +224,9 @@ class PushGuard:
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
         """Rule 5, for the clusters of the branch before and after the push."""
+        from gitops.config.gitops_yaml import trust_root
+        from gitops.ledger.trust import trust_at
+
         if self._governed:
             if update.new == ZERO:
                 raise _refused("the target branch is never deleted")
@@ -241,6 +255,9 @@ class PushGuard:
             trust_root(trust_at(self._reader, tree))
 
     def _check_folder(self, rule: ClusterRule, tree: str) -> Iterator[str]:
+        from gitops.config.load import load_desired
+        from gitops.git.folders import require_plain
+
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:
             yield f"cluster_not_found: cluster {rule.name} no longer has a folder {rule.path}"
@@ -256,7 +273,7 @@ class PushGuard:
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
             raise _refused("a ref that replaces an object would show other commits than those that are verified")
-        for target in (self._default_ref, *(rule.ref for rule in self._declared())):
+        for target in (self._default_ref, *self._targets):
             if _folded(target) == folded:
                 raise _refused(f"where file systems ignore case this is {target}; give it another name")
 
@@ -265,6 +282,19 @@ class PushGuard:
         if self._declared_clusters is None:
             self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
         return self._declared_clusters
+
+    @cached_property
+    def _targets(self) -> frozenset[str]:
+        """The branches that `gitops.yaml` of the default branch names for its clusters.
+
+        Raises GitopsError for a file with a mistake; one that is in force by a ledger is not validated again.
+        """
+        content = self._config_at(self._reader.resolve(self._default_ref))
+        heads = self._reader.refs(LEDGERS.rstrip("/")).values()
+        in_force = (self._reader.read(self._reader.commit(head).tree, f"{TRUST}/{CONFIG_FILE}") for head in heads)
+        if content is not None and content in in_force:
+            return named_refs(content)
+        return frozenset(rule.ref for rule in self._declared())
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
@@ -277,8 +307,13 @@ class PushGuard:
         return is_governed(self._reader, self._default_ref)
 
     def _clusters_at(self, commit: str | None) -> tuple[ClusterRule, ...]:
-        content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
+        from gitops.config.gitops_yaml import parse_bot_config
+
+        content = self._config_at(commit)
         return () if content is None else tuple(parse_bot_config(content).clusters)
+
+    def _config_at(self, commit: str | None) -> bytes | None:
+        return None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
 
 
 def _folded(ref: str) -> str:

@@ -15,7 +15,7 @@ from gitops.approvals.decisions import open_debts
 from gitops.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
 from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.bot.position import LedgerPosition
-from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, newest_entries, stores_in_force
+from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
@@ -29,7 +29,7 @@ from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
 from gitops.git.folders import changed_paths, require_plain
 from gitops.git.port import GitReader, GitRemote, GitStore
-from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref
+from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.ledger.trust import trust_at, trust_waits
 from gitops.model.address import Kind, cluster_address

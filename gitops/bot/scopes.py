@@ -19,8 +19,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
-from gitops.ledger.chain import ENTRY, LEDGERS
-from gitops.ledger.documents import read_entry
 from gitops.ledger.scope import declared_storage, recorded_scope
 from gitops.model.approval import ClusterTarget
 from gitops.model.ledger import LedgerEntry
@@ -215,19 +213,3 @@ def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tu
 def _in_force(entry: LedgerEntry, name: str) -> ClusterRule:
     target = entry.target if entry.scope is None else entry.scope.target
     return rule_at(target).model_copy(update={"name": name})
-
-
-def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
-    """The newest entry of each ledger by its name, unverified: it says where to look, and the ledger is verified there.
-
-    An entry that cannot be read is left out.
-    """
-    found: dict[str, LedgerEntry] = {}
-    for ref, head in refs.items():
-        try:
-            content = reader.read(reader.commit(head).tree, ENTRY)
-            if content is not None:
-                found[ref.removeprefix(LEDGERS)] = read_entry(content)
-        except GitopsError:
-            continue
-    return found

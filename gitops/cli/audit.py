@@ -40,7 +40,8 @@ from gitops.ledger.port import ledger_time
 from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
 from gitops.render.characters import visible
-from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.local import open_commit_tree
+from gitops.wiring.project import LocalProject
 from gitops.wiring.repository import sign_statement, verify_statement
 
 _PROGRESS = 500

@@ -10,16 +10,16 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
-from gitops.render.text import count, diagnostic_lines
-from gitops.wiring.incoming import IncomingPush
-from gitops.wiring.project import LocalProject, open_commit_tree
-from gitops.wiring.repository import hook_status, install_hooks, open_staged, remove_hooks
+
+if TYPE_CHECKING:
+    from gitops.wiring.local import LocalRepository
 
 _MAX_REFS = 10_000
 _OWN_NONCE = ("OK", "SLOP")
@@ -28,6 +28,8 @@ _FIELDS = 3
 
 def install(options: argparse.Namespace) -> int:
     """`gitops hook install`."""
+    from gitops.wiring.repository import install_hooks
+
     git_dir, names = install_hooks(options.repo, server=options.server, hooks_folder=options.folder)
     lines = [f"hooks installed in {git_dir}: {', '.join(names)}"]
     if options.folder is not None:
@@ -39,6 +41,8 @@ def install(options: argparse.Namespace) -> int:
 
 def remove(options: argparse.Namespace) -> int:
     """`gitops hook remove`."""
+    from gitops.wiring.repository import remove_hooks
+
     git_dir, names = remove_hooks(options.repo, options.folder)
     say_report(f"hooks removed from {git_dir}: {', '.join(names) or 'none'}", options)
     return OK
@@ -54,6 +58,8 @@ _STATES = {
 
 def status(options: argparse.Namespace) -> int:
     """`gitops hook status`. Exits 1 unless git runs every hook of this program."""
+    from gitops.wiring.repository import hook_status
+
     found = hook_status(options.repo)
     good = all(state == "current" for state in found.states.values())
     words = ["gitops", "hook", "install", "--repo", options.repo, *(["--server"] if found.kind == "server" else [])]
@@ -92,27 +98,30 @@ def run(options: argparse.Namespace) -> int:
 def _pre_receive(_: list[str]) -> int:
     """Refuse what breaks a rule of the repository."""
     from gitops.bot.guard import PushGuard
+    from gitops.wiring.local import LocalRepository, open_commit_tree
+    from gitops.wiring.system import SystemClock
 
     updates = [RefUpdate(ref, old, new) for old, new, ref in _lines(_FIELDS)]
-    local = LocalProject(_git_dir(), quarantined=True)
-    guard = PushGuard(local.repository, local.default_ref(), open_commit_tree, local.project.tools.clock)
+    local = LocalRepository(_git_dir())
+    guard = PushGuard(local.incoming(os.environ), local.default_ref(), open_commit_tree, SystemClock())
     reasons = list(guard.refusals(updates))
     for reason in reasons:
         complain(visible(f"gitops: {reason}"))
     if reasons:
         return FAILED
-    _record(updates)
+    _record(local, updates)
     return OK
 
 
-def _record(updates: list[RefUpdate]) -> None:
+def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
     """Write down who pushes, outside of the quarantine. Without the record authors are unknown: that refuses no push."""
     from gitops.approvals.pushes import identity_of
     from gitops.bot.guard import is_governed
     from gitops.bot.record_push import MOST_COMMITS, brought_by_people, record_of, record_push
+    from gitops.wiring.incoming import IncomingPush
+    from gitops.wiring.system import SystemClock
 
     moved = brought_by_people(updates)
-    local = LocalProject(_git_dir())
     if not moved or not is_governed(local.repository, local.default_ref()):
         return
     certificate, login, incoming = None, "", IncomingPush(local.repository.git_dir, os.environ)
@@ -123,7 +132,7 @@ def _record(updates: list[RefUpdate]) -> None:
         if os.environ.get("SSH_USER_AUTH"):
             login = Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8")
         key, account = identity_of(os.environ, login)
-        clock = local.project.tools.clock
+        clock = SystemClock()
         record = record_of(moved, clock, certificate=certificate, key=key, account=account)
         # What a refused push left behind is not reachable, so this is asked for again at the next one.
         commits = incoming.new_commits([update.new for update in moved], most=MOST_COMMITS)
@@ -140,6 +149,7 @@ def _post_receive(_: list[str]) -> int:
     from gitops.bot.guard import is_governed
     from gitops.bot.receive_push import receive_push
     from gitops.forge.people import COMMENTS
+    from gitops.wiring.project import LocalProject
 
     updates = [
         RefUpdate(ref, old, new)
@@ -170,6 +180,9 @@ def _pre_commit(_: list[str]) -> int:
     """
     from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
     from gitops.config.load import load_desired
+    from gitops.render.text import diagnostic_lines
+    from gitops.wiring.local import open_commit_tree
+    from gitops.wiring.repository import open_staged
 
     repository, tree, checks_format = open_staged(os.environ)
     content = repository.read(tree, CONFIG_FILE)
@@ -224,6 +237,8 @@ def _commit_msg(rest: list[str]) -> int:
 def _pre_push(rest: list[str]) -> int:
     """Plan the clusters of every branch that is pushed against the ledger; errors refuse the push."""
     from gitops.plan.plan import plan
+    from gitops.render.text import count, diagnostic_lines
+    from gitops.wiring.project import LocalProject
 
     branches = [(ref, new) for _, new, ref, _ in _lines(_FIELDS + 1) if new != ZERO and ref.startswith("refs/heads/")]
     pushed = [new for ref, new in branches if not ref.startswith("refs/heads/gitops/")]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
+from gitops.config.target_branches import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, parse_yaml, shown, to_plain
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
@@ -17,7 +18,22 @@ from gitops.core.errors import GitopsError
 from gitops.model.address import is_name
 from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
-CONFIG_FILE = "gitops.yaml"
+__all__ = [
+    "CONFIG_FILE",
+    "DEFAULT_SIGNERS",
+    "VERSION",
+    "ApplyRule",
+    "ApprovalRule",
+    "BotConfig",
+    "ClusterRule",
+    "ForgeRule",
+    "GrowthRule",
+    "LedgerRule",
+    "parse_bot_config",
+    "trust_paths",
+    "trust_root",
+]
+
 VERSION = 1
 DEFAULT_SIGNERS = ".gitops/allowed_signers"
 
@@ -103,7 +119,7 @@ class ClusterRule(_Part):
 
     name: _Name
     path: _Folder
-    branch: _Branch = "main"
+    branch: _Branch = DEFAULT_BRANCH
     environment: _Name = "production"
     renamed_from: _Name | None = None
 

@@ -31,7 +31,8 @@ from gitops.ledger import layout
 from gitops.ledger.trust import trust_at
 from gitops.model.trust import TrustRoot
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
-from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.local import open_commit_tree
+from gitops.wiring.project import LocalProject
 from gitops.wiring.stores import open_bucket
 from gitops.wiring.system import RandomIds, SystemClock
 

@@ -19,7 +19,6 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.command import child_environment, run_program
 from gitops.git.objects import read_commit
-from gitops.git.sshsig import ARMOR_BEGIN, verify_detached
 from gitops.model.approval import CommitSignature
 
 __all__ = ["NAMESPACE", "make_key", "read_public_key", "sign", "verify_commit", "verify_detached"]
@@ -39,6 +38,8 @@ def verify_commit(raw: bytes) -> CommitSignature:
     A commit that two readers could read in two ways is bad whatever its signature says: repeated or disordered headers,
     NUL bytes, a second signature. OpenPGP and X.509 signatures are not supported and therefore bad.
     """
+    from gitops.git.sshsig import ARMOR_BEGIN
+
     try:
         commit = read_commit(raw)
     except IntegrityError as error:
@@ -52,6 +53,14 @@ def verify_commit(raw: bytes) -> CommitSignature:
     if not armored.startswith(ARMOR_BEGIN):
         return CommitSignature(signed=True, good=False, problem="only SSH signatures are supported")
     return verify_detached(commit.payload(), armored, NAMESPACE)
+
+
+def verify_detached(payload: bytes, armored: str, namespace: str) -> CommitSignature:
+    """Check a detached signature by the steps of `gitops.git.sshsig`. Never raises for bad input."""
+    # Most pushes have nothing to verify, and the cryptography takes as long to import as a run of git.
+    from gitops.git import sshsig
+
+    return sshsig.verify_detached(payload, armored, namespace)
 
 
 def sign(payload: bytes, key: str, *, namespace: str = NAMESPACE, environ: Mapping[str, str] | None = None) -> str:

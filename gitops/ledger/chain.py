@@ -23,10 +23,9 @@ Whether an entry agrees with state, source and approvals is not checked here, bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from gitops.config.gitops_yaml import trust_root
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -55,6 +54,7 @@ __all__ = [
     "first_entry",
     "is_continuation",
     "ledger_ref",
+    "newest_entries",
     "quarantine_ref",
     "read_verified_entry",
     "revocations_prefix",
@@ -130,6 +130,9 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
     """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
+    # The hook of every push imports this module, and most pushes bring no entry.
+    from gitops.config.gitops_yaml import trust_root
+
     return trust_root(trust_files(reader, commit_id))
 
 
@@ -254,3 +257,19 @@ def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) 
     if at is None or before is None or at < before:
         detail = f"entry {later.number} is dated before the one it follows"
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
+
+
+def newest_entries(reader: GitReader, refs: Mapping[str, str]) -> dict[str, LedgerEntry]:
+    """The newest entry of each ledger by its name, unverified: it says where to look, and the ledger is verified there.
+
+    An entry that cannot be read is left out.
+    """
+    found: dict[str, LedgerEntry] = {}
+    for ref, head in refs.items():
+        try:
+            content = reader.read(reader.commit(head).tree, ENTRY)
+            if content is not None:
+                found[ref.removeprefix(LEDGERS)] = read_entry(content)
+        except GitopsError:
+            continue
+    return found

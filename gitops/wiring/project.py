@@ -1,13 +1,13 @@
 """Build a project from a repository on disk: its remote, its keys, the storage of its graphs. Operator settings are git config.
 
-gitops.targetBranch   branch with gitops.yaml (default: what HEAD or the remote's HEAD names, else main)
 gitops.root           folder for graphs and data on this machine; without it this machine cannot change graphs
 gitops.storage        s3://bucket/prefix that clusters may declare, or prefixes below it; each of several clusters may use
                       only the part with its name. gitops.CLUSTER.storage sets it for one cluster
 gitops.lockRef        written by the program: the kind of lock ref that the host accepts
 gitops.lockProven     written by the program: that this account may delete refs of that kind
-user.signingKey       SSH key that signs approvals and ledger entries
 gitops.actor          who is acting
+
+Those that the hook of a push needs too are in `gitops.wiring.local`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.cache import MemoryCache
 from gitops.config.folder import FolderTree
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.config.sound import ContentTree
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
@@ -37,21 +36,19 @@ from gitops.forge.port import Forge, Permission
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote
-from gitops.git.command import GitProgram, Quarantine, config_key
-from gitops.git.commit_tree import CommitTree
 from gitops.git.head_pin import HeadPin
-from gitops.git.port import GitReader, GitRemote, Person
+from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
-from gitops.git.repository import Repository
 from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix
 from gitops.ledger.heads import Heads
+from gitops.wiring.local import LocalRepository, open_commit_tree
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
 from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
-from gitops.wiring.system import RandomIds, Setting, SystemClock, share_files
+from gitops.wiring.system import RandomIds, Setting, SystemClock
 from gitops.wiring.work_tree import proposed_scope
 
 if TYPE_CHECKING:
@@ -68,7 +65,7 @@ _PEOPLE = {
 _NO_PERSON = Person("", "")
 
 
-class LocalProject:
+class LocalProject(LocalRepository):
     """A project in a repository on this machine."""
 
     def __init__(
@@ -78,22 +75,15 @@ class LocalProject:
         *,
         offline: bool = False,
         environ: Mapping[str, str] | None = None,
-        quarantined: bool = False,
         faults: Faults | None = None,
         login: Callable[[Setting], Callable[[str], str]] | None = None,
     ) -> None:
         """Open the repository around a path. A `remote` of None is `origin`, or the repository itself if it is bare.
 
-        `offline` uses only what the clone last fetched. With `quarantined`, objects are also read from where git keeps those of a
-        push while a hook decides. `login` makes, of the git settings, what puts a token into addresses of remotes. Raises
-        UsageError `not_a_repository`, `usage_error`.
+        `offline` uses only what the clone last fetched. `login` makes, of the git settings, what puts a token into addresses of
+        remotes. Raises UsageError `not_a_repository`, `usage_error`.
         """
-        self.repository = Repository.discover(path, environ=environ)
-        if quarantined and (quarantine := Quarantine.from_environment(os.environ if environ is None else environ)):
-            self.repository = Repository(self.repository.git_dir, environ=environ, quarantine=quarantine)
-        self._git = GitProgram(self.repository.git_dir, environ=environ, as_user=True)
-        self._settings: dict[str, str] | None = None
-        share_files(self.setting("core.sharedRepository"))
+        super().__init__(path, environ=environ)
         self.adopting = False
         self._login = str if login is None else login(self.setting)
         self.remote: GitRemote = self._remote(remote, offline=offline)
@@ -113,24 +103,6 @@ class LocalProject:
             forge_kind="local" if isinstance(self.remote, SelfRemote) else "",
         )
         self.project = Project(tools, self.default_ref())
-
-    def setting(self, key: str, *, path: bool = False) -> str | None:
-        """A value of the git configuration, which is read only once."""
-        if self._settings is None:
-            self._settings = self._git.settings()
-        found = self._settings.get(config_key(key))
-        # Only these need git to be read as a path: `~/x`, `~user/x`, `%(prefix)/x`, `:(optional)x` (git-config(1), pathname).
-        return self._git.config(key, path=True) if path and found and found.startswith(("~", "%", ":")) else found
-
-    def default_ref(self) -> str:
-        """Full name of the branch with `gitops.yaml`."""
-        named = self.setting("gitops.targetBranch")
-        if named is not None:
-            return f"refs/heads/{named}"
-        ref = "HEAD" if self.repository.work_tree is None else "refs/remotes/origin/HEAD"
-        found = self.repository.symbolic_target(ref) or ""
-        branch = found.removeprefix("refs/heads/").removeprefix("refs/remotes/origin/")
-        return f"refs/heads/{branch or 'main'}"
 
     def complete(self) -> None:
         """Fetch what the checkout of a CI job leaves out: the full history, and the branch that the remote's HEAD names.
@@ -152,22 +124,6 @@ class LocalProject:
             raise GitopsError(
                 Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
             )
-
-    def person(self) -> Person:
-        """The author of commits from here; checked before anything is written. Raises UsageError `actor_required`."""
-        person = self.person_or_none()
-        if person is None:
-            raise UsageError(Code.ACTOR_REQUIRED, "git has no user.name or user.email for your commits")
-        return person
-
-    def person_or_none(self) -> Person | None:
-        """The author of commits from here, None if git has no name and address."""
-        name, email = self.setting("user.name"), self.setting("user.email")
-        return Person(name, email) if name and email else None
-
-    def signing_key(self) -> str | None:
-        """Path of the signing SSH key."""
-        return self.setting("user.signingKey", path=True)
 
     def pushed_to(self) -> GitRemote:
         """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""
@@ -393,8 +349,3 @@ class LocalProject:
         at_hand = base is not None and not base.startswith("s3:")
         ledger, engine = self.ledger(rule, base), graph_engine(self._faults)
         return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base))
-
-
-def open_commit_tree(reader: GitReader, tree: str, root: str) -> ContentTree:
-    """The files of a cluster folder in a commit."""
-    return CommitTree(reader, tree, root=root)

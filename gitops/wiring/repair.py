@@ -11,7 +11,8 @@ from gitops.core.errors import GitopsError
 from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.repair import RepairLedger
 from gitops.storage.address import StorageRootError
-from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.local import open_commit_tree
+from gitops.wiring.project import LocalProject
 from gitops.wiring.stores import open_store
 from gitops.wiring.system import SystemClock
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from gitops.git.port import ZERO, RefUpdate
 from tests.support.cluster import RETYPED, WIDER, Cluster, lance_engine
+from tests.support.git_fixture import bare, commit, opened
 from tests.support.pages import ROOT
 
 HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore")
@@ -30,16 +32,17 @@ sys.stderr.write(json.dumps({"code": code, "loaded": loaded, "written": len(writ
 """
 
 
-def loaded_by(*arguments: str) -> set[str]:
+def loaded_by(*arguments: str, stdin: str = "") -> set[str]:
     """Top-level modules, and modules directly below them, that a successful run of the command has loaded."""
-    return set(report_on(*arguments)["loaded"])
+    return set(report_on(*arguments, stdin=stdin)["loaded"])
 
 
-def report_on(*arguments: str) -> dict[str, Any]:
+def report_on(*arguments: str, stdin: str = "") -> dict[str, Any]:
     """What a successful run of the command has loaded, and for how many dataclasses methods were written."""
     run = subprocess.run(
         [sys.executable, "-c", PROBE, *arguments],
         cwd=ROOT,
+        input=stdin,
         capture_output=True,
         text=True,
         check=True,
@@ -118,3 +121,18 @@ def test_a_bucket_needs_its_client_and_nothing_else(s3, tmp_path):
     for verb in ("plan", "status"):
         assert loaded_by(verb, "--config", str(tmp_path)) & set(HEAVY) == {"obstore"}
     assert loaded_by("validate", "--config", str(tmp_path)).isdisjoint(HEAVY)
+
+
+def test_nothing_heavy_but_libgit2_for_a_push_of_a_topic_branch(tmp_path, monkeypatch):
+    """Every push to a server waits for this hook; rules and cryptography are for pushes of what they are about."""
+    server = bare(tmp_path / "server.git")
+    store = opened(server)
+    config = b"version: 1\nclusters:\n  - {name: brain, path: cluster, branch: production}\n"
+    head, entry = commit(store, {"gitops.yaml": config}), commit(store, {"trust/gitops.yaml": config})
+    store.update_refs(
+        [RefUpdate("refs/heads/main", ZERO, head), RefUpdate("refs/heads/gitops/ledger/brain", ZERO, entry)]
+    )
+    monkeypatch.setenv("GIT_DIR", str(server))
+    pushed = f"{ZERO} {head} refs/heads/topic\n"
+    loaded = loaded_by("hook", "run", "pre-receive", stdin=pushed)
+    assert loaded & set(HEAVY) == {"pygit2"}

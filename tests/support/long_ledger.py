@@ -34,7 +34,7 @@ from gitops.model.ledger import (
     changeset_key,
 )
 from gitops.plan.draft import StateDraft
-from gitops.wiring.project import open_commit_tree
+from gitops.wiring.local import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
 

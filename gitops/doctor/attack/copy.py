@@ -39,7 +39,8 @@ from gitops.model.approval import APPROVAL_NAMESPACE, STATEMENT_VERSION, Approva
 from gitops.model.change import Reason
 from gitops.model.origin import Authors
 from gitops.model.outcome import ApplyOutcome, ApproveOutcome
-from gitops.wiring.project import LocalProject, open_commit_tree
+from gitops.wiring.local import open_commit_tree
+from gitops.wiring.project import LocalProject
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.system import RandomIds
 

@@ -16,7 +16,7 @@ from gitops.git.port import ZERO, NewCommit, Person
 from gitops.ledger.chain import REVOCATIONS, approvals_prefix, first_entry
 from gitops.ledger.documents import write_entry
 from gitops.ledger.trailers import commit_message
-from gitops.wiring.project import open_commit_tree
+from gitops.wiring.local import open_commit_tree
 from gitops.wiring.repair import repair_ledger
 from gitops.wiring.system import RandomIds
 

@@ -18,7 +18,7 @@ from gitops.ledger.chain import APPROVALS
 from gitops.ledger.documents import read_entry, write_entry
 from gitops.ledger.trailers import commit_message
 from gitops.model.outcome import ApplyOutcome
-from gitops.wiring.project import open_commit_tree
+from gitops.wiring.local import open_commit_tree
 
 
 def _forced_target(copy: ClusterCopy) -> str:

@@ -19,7 +19,7 @@ from gitops.ledger.trust import trust_at
 from gitops.model.address import Address, cluster_address, graph_address, trust_address
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
-from gitops.wiring.project import open_commit_tree
+from gitops.wiring.local import open_commit_tree
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, opened, public_key
 
