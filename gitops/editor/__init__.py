@@ -16,7 +16,7 @@ from gitops.editor.navigate import (
     rename_problem,
 )
 from gitops.editor.outline import LayoutEdit, OutlineItem, file_outline, layout_edit
-from gitops.editor.positions import Encoding, Lines
+from gitops.editor.positions import Encoding, Lines, replace_range
 from gitops.editor.problems import EditorProblem, RelatedSpan, find_problems
 from gitops.editor.symbols import FileSpan, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
@@ -48,4 +48,5 @@ __all__ = [
     "references",
     "rename_edits",
     "rename_problem",
+    "replace_range",
 ]

@@ -6,12 +6,12 @@ unlike `str.splitlines`. Every position has an answer: one outside of the text i
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from enum import StrEnum
+from itertools import accumulate
 
 _CONTINUES = 0x80
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+_LINE_ENDS = (b"\n", b"\r")
 
 
 class Encoding(StrEnum):
@@ -28,15 +28,16 @@ _CODECS = {Encoding.UTF8: ("utf-8", 1), Encoding.UTF16: ("utf-16-le", 2), Encodi
 class Lines:
     """The lines of one UTF-8 text."""
 
-    __slots__ = ("_codec", "_data", "_ends", "_known", "_starts", "_width")
+    __slots__ = ("_codec", "_data", "_known", "_starts", "_width")
 
     def __init__(self, data: bytes, encoding: Encoding = Encoding.UTF16) -> None:
         """Find the line ends; positions count in units of `encoding`."""
         self._data = data
         self._codec, self._width = _CODECS[encoding]
-        breaks = [found.span() for found in _LINE_END.finditer(data)]
-        self._starts = [0, *(end for _, end in breaks)]
-        self._ends = [*(start for start, _ in breaks), len(data)]
+        self._starts = [0, *accumulate(map(len, data.splitlines(keepends=True)))]
+        if data and not data.endswith(_LINE_ENDS):
+            # The last line has no line end, so that no other one starts after it.
+            self._starts.pop()
         self._known = (0, 0, 0)
 
     @property
@@ -47,7 +48,11 @@ class Lines:
     def span(self, line: int) -> tuple[int, int]:
         """Start and end of a line in bytes, without its line end."""
         line = min(max(line, 0), self.count - 1)
-        return self._starts[line], self._ends[line]
+        start = self._starts[line]
+        if line + 1 == self.count:
+            return start, len(self._data)
+        end = self._starts[line + 1]
+        return start, end - (2 if self._data.endswith(b"\r\n", start, end) else 1)
 
     def line_of(self, offset: int) -> int:
         """The line in which a byte offset lies."""
@@ -79,10 +84,28 @@ class Lines:
         if line >= self.count:
             return len(self._data)
         start, end = self.span(line)
-        text = self._data[start:end]
         if line < 0 or character <= 0:
             return start
-        if text.isascii():
+        if self._data[start:end].isascii():
             return min(start + character, end)
-        units = text.decode("utf-8", "replace").encode(self._codec)[: character * self._width]
-        return min(start + len(units.decode(self._codec, "ignore").encode("utf-8")), end)
+        before, _ = self.cut(line, character)
+        return min(start + len(before.decode(self._codec, "ignore").encode("utf-8")), end)
+
+    def cut(self, line: int, character: int) -> tuple[bytes, bytes]:
+        """The code units of a line before and after a position; it may be inside of a surrogate pair."""
+        start, end = self.span(line)
+        units = self._data[start:end].decode("utf-8", "replace").encode(self._codec)
+        at = len(units) if line >= self.count else max(character, 0) * self._width
+        return units[:at], units[at:]
+
+
+def replace_range(data: bytes, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding) -> bytes:
+    """The text `data` with `text` in place of the range between two positions, as an editor changes it.
+
+    An end before its start counts as the start. Half of a surrogate pair, which UTF-8 cannot encode, becomes a character of
+    one unit as well, so that later positions mean the same to both sides.
+    """
+    lines, (codec, _), end = Lines(data, encoding), _CODECS[encoding], max(start, end)
+    (before, _), (_, after) = lines.cut(*start), lines.cut(*end)
+    changed = (before + text.encode(codec, "replace") + after).decode(codec, "replace")
+    return data[: lines.span(start[0])[0]] + changed.encode() + data[lines.span(end[0])[1] :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,67 @@ def test_typing_tells_problems_and_takes_them_back(folder):
             assert problem.related_information[0].location.uri == session.uri("people/schema.pg")
             session.change(PEOPLE, right, 61)
             assert await session.problems(PEOPLE, 61) == []
+
+    run(story())
+
+
+@pytest.mark.parametrize("encoding", [lsp.PositionEncodingKind.Utf8, lsp.PositionEncodingKind.Utf16])
+def test_a_file_that_is_edited_by_ranges_is_the_file_that_is_sent_whole(folder, encoding):
+    """Two files get the same edits, one as ranges and one as whole texts: one outline, and the same problems."""
+    chance = random.Random(7)  # noqa: S311 - the same edits each time
+    codec, width = ("utf-8", 1) if encoding == lsp.PositionEncodingKind.Utf8 else ("utf-16-le", 2)
+    text = (folder / "people/schema.pg").read_text("utf-8")
+
+    def position(offset: int) -> lsp.Position:
+        lines = text[:offset].split("\n")
+        return lsp.Position(len(lines) - 1, len(lines[-1].encode(codec)) // width)
+
+    async def story():
+        nonlocal text
+        async with editor(folder, encodings=[encoding]) as session:
+            session.open("ranges.pg", text)
+            session.open("whole.pg", text)
+            for version in range(2, 60):
+                edits = []
+                for _ in range(chance.randrange(1, 4)):
+                    start = chance.randrange(len(text) + 1)
+                    end = min(len(text), start + chance.choice((0, 0, 1, 5)))
+                    new = chance.choice(("", "x", "\n", "é\U0001d4b3", "// \u2028 ", "}\nnode N {\n", " @key"))
+                    edits.append((lsp.Range(position(start), position(end)), new))
+                    text = text[:start] + new + text[end:]
+                session.edit("ranges.pg", edits, version)
+                session.change("whole.pg", text, version)
+                outlines = [
+                    await session.client.text_document_document_symbol_async(
+                        lsp.DocumentSymbolParams(session.document(path))
+                    )
+                    for path in ("ranges.pg", "whole.pg")
+                ]
+                assert outlines[0] == outlines[1]
+            by_ranges, whole = await session.problems("ranges.pg", 59), await session.problems("whole.pg", 59)
+            assert by_ranges
+            assert [(p.range, p.message) for p in by_ranges] == [(p.range, p.message) for p in whole]
+
+    run(story())
+
+
+def test_all_errors_of_a_schema_show_and_go_one_by_one(folder):
+    """Errors of the grammar and of the types, in declarations that stand apart."""
+    text = (folder / "people/schema.pg").read_text("utf-8")
+    grammar = text + "node A {\n    name String @key\n}\nnode B {\n    name: String @key @@\n}\n"
+    types = text + "node A {\n    name: String @key\n    @index(nam)\n}\nedge E: Nobody -> A\n"
+
+    async def story():
+        async with editor(folder) as session:
+            session.open("people/schema.pg", grammar)
+            assert [p.code for p in await session.problems("people/schema.pg", 1)] == ["schema_parse_error"] * 2
+            session.change("people/schema.pg", grammar.replace("name String", "name: String"), 2)
+            assert [p.code for p in await session.problems("people/schema.pg", 2)] == ["schema_parse_error"]
+            both = ["schema_parse_error", "schema_catalog_error"]
+            session.change("people/schema.pg", types, 3)
+            assert [p.code for p in await session.problems("people/schema.pg", 3)] == both
+            session.change("people/schema.pg", types.replace("(nam)", "(name)"), 4)
+            assert [p.code for p in await session.problems("people/schema.pg", 4)] == ["schema_catalog_error"]
 
     run(story())
 
@@ -230,6 +292,29 @@ def test_a_problem_has_a_quick_fix(loop, session):
         assert action.diagnostics[0].code == "query_typecheck_error"
         edit = lsp.TextEdit(lsp.Range(lsp.Position(0, 24), lsp.Position(0, 29)), "Person")
         assert list(action.edit.changes[document.uri]) == [edit]
+
+    loop.run(story())
+
+
+@pytest.mark.parametrize(
+    ("only", "count"), [(None, 1), ([lsp.CodeActionKind.QuickFix], 1), ([lsp.CodeActionKind.Refactor], 0)]
+)
+def test_a_quick_fix_is_offered_once_for_all_graphs_of_a_file(loop, session, only, count):
+    cluster = "version: 1\ngraphs:\n" + "".join(
+        f"  {name}:\n    schema: people/schema.pg\n    queries: people/queries/\n" for name in ("a", "b", "c")
+    )
+
+    async def story():
+        session.open("cluster.yaml", cluster)
+        document, position = await ask(session, "query q() { match { $p: Pers|n } return { $p } }")
+        problems = await session.until(PEOPLE, lambda told: len(told.diagnostics) == 3)
+        context = lsp.CodeActionContext(diagnostics=problems, only=only)
+        asked = lsp.CodeActionParams(document, lsp.Range(position, position), context)
+        actions = await session.client.text_document_code_action_async(asked)
+        session.close("cluster.yaml")
+        assert len(actions) == count
+        for action in actions:
+            assert list(action.diagnostics) == problems
 
     loop.run(story())
 

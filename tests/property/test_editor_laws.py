@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from gitops.editor.completion import complete
 from gitops.editor.describe import hover
 from gitops.editor.navigate import definitions, references, rename_edits, rename_problem
 from gitops.editor.outline import OutlineItem, file_outline, layout_edit
-from gitops.editor.positions import Encoding, Lines
+from gitops.editor.positions import Encoding, Lines, replace_range
 from gitops.editor.problems import find_problems
 from gitops.editor.project import folder_of
 from gitops.editor.query import read_query
@@ -186,6 +187,41 @@ def test_every_place_has_an_offset_inside(data: bytes, line: int, character: int
     found, column = lines.position(line)
     assert 0 <= found < lines.count
     assert column >= 0
+
+
+PLACES = st.tuples(st.integers(0, 6), st.integers(0, 12))
+TYPED = st.text(st.sampled_from("ab\n\r\t é\u2028\x85\x0c\U0001d4b3"), max_size=6)
+CODECS = {Encoding.UTF8: ("utf-8", 1), Encoding.UTF16: ("utf-16-le", 2), Encoding.UTF32: ("utf-32-le", 4)}
+
+
+def unit_of(text: str, place: tuple[int, int], encoding: Encoding) -> int:
+    """Where a position is among the bytes of a text in the units of a client, as the protocol defines it."""
+    ends = list(re.finditer("\r\n|\n|\r", text))
+    line, character = place
+    if line > len(ends):
+        line, character = len(ends), 2**31
+    start = ends[line - 1].end() if line else 0
+    end = ends[line].start() if line < len(ends) else len(text)
+    codec, width = CODECS[encoding]
+    before, inside = text[:start].encode(codec), text[start:end].encode(codec)
+    return len(before) + min(character * width, len(inside))
+
+
+@settings(max_examples=cases(400))
+@given(TYPED, st.lists(st.tuples(PLACES, PLACES, TYPED), max_size=8), st.sampled_from(list(Encoding)))
+def test_edits_of_ranges_give_the_text_of_the_client(
+    text: str, edits: list[tuple[tuple[int, int], tuple[int, int], str]], encoding: Encoding
+) -> None:
+    """Whatever the client replaces, also between the halves of a character: both sides go on with the same text."""
+    codec, _ = CODECS[encoding]
+    data = text.encode()
+    for start, end, new in edits:
+        end_ = max(start, end)
+        first, last = unit_of(text, start, encoding), unit_of(text, end_, encoding)
+        units = text.encode(codec)
+        text = (units[:first] + new.encode(codec) + units[last:]).decode(codec, "replace")
+        data = replace_range(data, start, end, new, encoding)
+        assert data.decode() == text
 
 
 def edited(path: str, data: bytes, seed: int) -> bytes:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
@@ -77,6 +80,12 @@ class Editor:
         changes = [lsp.TextDocumentContentChangeWholeDocument(text)]
         self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, changes))
 
+    def edit(self, path: str, edits: list[tuple[lsp.Range, str]], version: int) -> None:
+        """Type into ranges, one after the other."""
+        document = lsp.VersionedTextDocumentIdentifier(version, self.uri(path))
+        changes = [lsp.TextDocumentContentChangePartial(area, text) for area, text in edits]
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, changes))
+
     def close(self, path: str) -> None:
         """Close a file."""
         self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(self.document(path)))
@@ -115,3 +124,41 @@ async def editor(
     finally:
         code = await session.stop()
     assert code == 0
+
+
+INITIALIZE = {
+    "id": "initialize",
+    "method": "initialize",
+    "params": {"processId": None, "rootUri": None, "capabilities": {}},
+}
+SHUTDOWN, EXIT = {"id": "shutdown", "method": "shutdown"}, {"method": "exit"}
+
+
+def talk(*messages: object) -> tuple[dict[object, Any], int]:
+    """Send messages as they are, and close: the answers by their ids (for None a list of them), and the exit code.
+
+    A dict gets what JSON-RPC asks for, bytes are sent in a frame, any other value is sent as JSON.
+    """
+    prefork.start()
+    sent = b""
+    for message in messages:
+        whole = {"jsonrpc": "2.0", **message} if isinstance(message, dict) else message
+        body = whole if isinstance(whole, bytes) else json.dumps(whole).encode()
+        sent += b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    done = subprocess.run(
+        [*prefork.PROGRAM, "lsp"], input=sent, capture_output=True, cwd=ROOT, timeout=120, check=False
+    )
+    answers: dict[object, Any] = {None: []}
+    rest = done.stdout
+    while rest:
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        size = int(head.partition(b"\r\n")[0].removeprefix(b"Content-Length: "))
+        answer, rest = json.loads(rest[:size]), rest[size:]
+        if "method" in answer:
+            continue
+        if answer["id"] is None:
+            answers[None].append(answer)
+        else:
+            assert answer["id"] not in answers, "a request is answered once"
+            answers[answer["id"]] = answer
+    return answers, done.returncode

@@ -11,7 +11,7 @@ __all__ = ["lsp"]
 
 
 def lsp(_options: argparse.Namespace) -> int:
-    """Serve one client over standard input and output until it ends the session or disconnects.
+    """Serve one client over standard input and output until it ends; 1 unless it sent `shutdown` and `exit`.
 
     Raises UsageError `lsp_unavailable` if the packages of the extra `lsp` are not installed.
     """
@@ -22,5 +22,4 @@ def lsp(_options: argparse.Namespace) -> int:
             raise
         message = f"{error.name} is not installed; run: pipx install --force 'WHEEL[lsp]'"
         raise UsageError(Code.LSP_UNAVAILABLE, message) from error
-    EditorServer().serve()
-    return 0
+    return EditorServer().serve()

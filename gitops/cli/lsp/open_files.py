@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from gitops.config.folder import FolderTree
 from gitops.config.source import EntryKind, MemoryTree, SourceError, SourceTree, normalize
+from gitops.editor import Encoding, replace_range
 
-__all__ = ["FileLocation", "OpenFiles", "OpenText"]
+__all__ = ["FileLocation", "OpenFiles", "OpenText", "TextChange"]
 
 
 class OpenText(NamedTuple):
@@ -32,6 +33,13 @@ class OpenText(NamedTuple):
     data: bytes
     version: int | None
     serial: int
+
+
+class TextChange(NamedTuple):
+    """The text that replaces the range between two positions (line and character), or the whole text."""
+
+    span: tuple[tuple[int, int], tuple[int, int]] | None
+    text: str
 
 
 class FileLocation(NamedTuple):
@@ -57,17 +65,32 @@ class OpenFiles:
 
     def put(self, uri: str, text: str, version: int | None) -> None:
         """Keep a text as the newest one; half of a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
-        self.drop(uri)
-        self._serial += 1
-        path = local_path(uri)
-        if path is not None:
-            held = OpenText(uri, text.encode("utf-8", "replace"), version, self._serial)
-            self._open = {**self._open, path: held}
+        self._put(uri, text.encode("utf-8", "replace"), version)
+
+    def edit(self, uri: str, changes: Iterable[TextChange], version: int | None, encoding: Encoding) -> None:
+        """Change a text, one change after the other; ranges in a file that is not open have no meaning, and are left out."""
+        held = self._open.get(local_path(uri) or "")
+        data = None if held is None else held.data
+        for span, text in changes:
+            if span is None:
+                data = text.encode("utf-8", "replace")
+            elif data is not None:
+                data = replace_range(data, *span, text, encoding)
+        if data is not None:
+            self._put(uri, data, version)
 
     def drop(self, uri: str) -> None:
         """Forget a text."""
         path = local_path(uri)
         self._open = {key: held for key, held in self._open.items() if key != path}
+
+    def _put(self, uri: str, data: bytes, version: int | None) -> None:
+        path = local_path(uri)
+        if path is not None:
+            self._serial += 1
+            others = {key: held for key, held in self._open.items() if key != path}
+            # One assignment, since a round of checks reads it from its own thread.
+            self._open = {**others, path: OpenText(uri, data, version, self._serial)}
 
     def open_texts(self) -> tuple[OpenText, ...]:
         """All open texts, the newest at the end."""

@@ -1,6 +1,7 @@
 """The language server: answers the requests of a client and publishes problems.
 
-Every change brings the whole text, so the text here is always that of the client; query files are small.
+Changes bring the ranges that they replace. The library's own copy of the texts is not kept: it ends lines at more characters than
+the protocol does.
 
 One round of checks at a time publishes problems, in its own thread. A change during a round requests another round after it,
 so that fast typing costs one round for the last text and not one for each key, without waiting for a pause.
@@ -9,6 +10,7 @@ so that fast typing costs one round for the last text and not one for each key, 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +18,11 @@ from typing import Any, NamedTuple
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
-from pygls.lsp.server import LanguageServer
+from pygls.io_ import StdoutWriter, run
 
 from gitops import __version__
-from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText
+from gitops.cli.lsp.open_files import FileLocation, OpenFiles, OpenText, TextChange
+from gitops.cli.lsp.protocol import AnsweringProtocol, AnsweringServer
 from gitops.cli.lsp.protocol_forms import ProtocolForms
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import SourceError, SourceTree
@@ -40,6 +43,7 @@ from gitops.editor import (
     rename_edits,
     rename_problem,
 )
+from gitops.language.text import Span
 
 __all__ = ["EditorServer"]
 
@@ -61,18 +65,30 @@ class EditorServer:
 
     def __init__(self) -> None:
         """Register every feature."""
-        self._server = LanguageServer("gitops", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        incremental = lsp.TextDocumentSyncKind.Incremental
+        self._server = AnsweringServer("gitops", __version__, incremental, protocol_cls=AnsweringProtocol)
         self._open_files = OpenFiles()
         self._cache = TextCache()
         self._published: dict[str, tuple[int, list[lsp.Diagnostic]]] = {}
-        self._rounds = threading.Lock()
-        self._wanted = self._thorough = self._running = False
+        self._rounds, self._output = threading.Lock(), threading.Lock()
+        self._wanted = self._thorough = self._running = self._ended = False
         self._encoding = Encoding.UTF16
         self._register()
 
-    def serve(self) -> None:
-        """Serve over standard input and output until the client ends it."""
-        self._server.start_io()
+    def serve(self) -> int:
+        """Serve over standard input and output until the client ends it; the exit code, 0 only after `shutdown` and `exit`."""
+        protocol = self._server.protocol
+        protocol.set_writer(StdoutWriter(sys.stdout.buffer))
+        try:
+            # In this thread: a message costs no change of threads, each of which could wait for a round of checks.
+            run(threading.Event(), sys.stdin.buffer, protocol, _LOG, self._server.report_server_error)
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        except BrokenPipeError:
+            _LOG.info("the client has closed its end")
+        finally:
+            self._end_rounds(None)
+        return 1
 
     def _register(self) -> None:
         completion = lsp.CompletionOptions(trigger_characters=_TRIGGERS)
@@ -86,6 +102,7 @@ class EditorServer:
             (lsp.TEXT_DOCUMENT_DID_CHANGE, self._changed),
             (lsp.TEXT_DOCUMENT_DID_SAVE, self._check),
             (lsp.TEXT_DOCUMENT_DID_CLOSE, self._closed),
+            (lsp.EXIT, self._end_rounds),
         ]
         requests: list[tuple[str, Callable[[_RequestFile, Any], Any], Any]] = [
             (lsp.TEXT_DOCUMENT_HOVER, self._hover, None),
@@ -98,6 +115,9 @@ class EditorServer:
             (lsp.TEXT_DOCUMENT_PREPARE_RENAME, self._prepare_rename, None),
             (lsp.TEXT_DOCUMENT_RENAME, self._rename, renaming),
         ]
+        for name in (lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE):
+            # The library would keep each text a second time, and something of each change until the end.
+            del self._server.protocol.fm.builtin_features[name]
         # The server sets attributes on a handler, which a bound method does not allow.
         for name, notified in notifications:
             self._server.feature(name)(partial(notified))
@@ -130,10 +150,9 @@ class EditorServer:
         self._check(None)
 
     def _changed(self, params: lsp.DidChangeTextDocumentParams) -> None:
-        document = params.text_document
-        if params.content_changes:
-            self._open_files.put(document.uri, params.content_changes[-1].text, document.version)
-            self._request_round(thorough=False)
+        document, changes = params.text_document, map(_text_change, params.content_changes)
+        self._open_files.edit(document.uri, changes, document.version, self._encoding)
+        self._request_round(thorough=False)
 
     def _closed(self, params: lsp.DidCloseTextDocumentParams) -> None:
         self._open_files.drop(params.text_document.uri)
@@ -150,12 +169,19 @@ class EditorServer:
             if self._running:
                 return
             self._running = True
-        self._server.thread_pool.submit(self._run_rounds)
+        # The end of the program does not wait for it.
+        self._worker = threading.Thread(target=self._run_rounds, daemon=True)
+        self._worker.start()
+
+    def _end_rounds(self, _: object) -> None:
+        """Publish nothing more: after this, the output may be closed."""
+        with self._output:
+            self._ended = True
 
     def _run_rounds(self) -> None:
         while True:
             with self._rounds:
-                if not self._wanted:
+                if not self._wanted or self._ended:
                     self._running = False
                     return
                 thorough, self._wanted, self._thorough = self._thorough, False, False
@@ -183,7 +209,7 @@ class EditorServer:
             known = text.uri in self._published and self._published[text.uri][0] == text.serial
             if thorough or not known or not is_cluster_file(text.uri):
                 self._check_text(text, trees)
-            if self._wanted:
+            if self._wanted or self._ended:
                 return False
         return True
 
@@ -206,7 +232,9 @@ class EditorServer:
             self._publish(text.uri, text.version, found)
 
     def _publish(self, uri: str, version: int | None, found: list[lsp.Diagnostic]) -> None:
-        self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
+        with self._output:
+            if not self._ended:
+                self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, version))
 
     def _location(self, tree: SourceTree, location: FileLocation, found: FileSpan) -> lsp.Location | None:
         try:
@@ -258,22 +286,26 @@ class EditorServer:
 
     def _actions(self, request: _RequestFile, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         """The replacement of each problem in the range, where one is known."""
-        asked, found = request.forms.span(params.range), []
+        if params.context.only is not None and lsp.CodeActionKind.QuickFix not in params.context.only:
+            return []
+        asked = request.forms.span(params.range)
+        location = partial(self._location, request.file.tree, request.location)
+        fixed: dict[tuple[Span, str], list[lsp.Diagnostic]] = {}
         for each in find_problems(self._cache, request.file):
             if each.replacement is None or each.span.start > asked.end or each.span.end < asked.start:
                 continue
-            edit = lsp.TextEdit(request.forms.range(each.span), each.replacement)
-            location = partial(self._location, request.file.tree, request.location)
-            found.append(
-                lsp.CodeAction(
-                    title=f"Write {each.replacement}",
-                    kind=lsp.CodeActionKind.QuickFix,
-                    diagnostics=[request.forms.diagnostic(each, location)],
-                    is_preferred=True,
-                    edit=lsp.WorkspaceEdit({params.text_document.uri: [edit]}),
-                )
+            # A file of several graphs can have one problem in each of them, which one replacement fixes.
+            fixed.setdefault((each.span, each.replacement), []).append(request.forms.diagnostic(each, location))
+        return [
+            lsp.CodeAction(
+                title=f"Write {text}",
+                kind=lsp.CodeActionKind.QuickFix,
+                diagnostics=problems,
+                is_preferred=True,
+                edit=lsp.WorkspaceEdit({params.text_document.uri: [lsp.TextEdit(request.forms.range(span), text)]}),
             )
-        return found
+            for (span, text), problems in fixed.items()
+        ]
 
     def _prepare_rename(self, request: _RequestFile, params: lsp.PrepareRenameParams) -> lsp.Range | None:
         offset = request.forms.offset(params.position)
@@ -292,3 +324,10 @@ class EditorServer:
             for span, text in rename_edits(self._cache, request.file, offset, params.new_name)
         ]
         return lsp.WorkspaceEdit({params.text_document.uri: edits})
+
+
+def _text_change(change: lsp.TextDocumentContentChangeEvent) -> TextChange:
+    if isinstance(change, lsp.TextDocumentContentChangeWholeDocument):
+        return TextChange(None, change.text)
+    start, end = change.range.start, change.range.end
+    return TextChange(((start.line, start.character), (end.line, end.character)), change.text)
