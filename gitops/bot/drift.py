@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.apply.drift import drift
+from gitops.apply.drift import DriftKind, drift
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
 from gitops.config.gitops_yaml import ClusterRule
@@ -48,13 +48,17 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
         yield LogLine(f"{begin}: {item.address}: {item.kind}: {item.detail}", RunResult.WAITS)
     yield from diagnostic_lines(outcome.diagnostics)
     option = ["--cluster", rule.name]
+    refresh, apply = (shlex.join(["gitops", verb, *option]) for verb in ("refresh", "apply"))
+    lost = [item.address for item in outcome.items if item.kind is DriftKind.VANISHED]
+    approve = (shlex.join(["gitops", "approve", graph, *option]) for graph in lost)
     report = DriftReport(
         cluster=rule.name,
         environment=rule.environment,
         at=timestamp(context.project.tools.clock.now()),
         outcome=outcome,
         adopt=(shlex.join(["gitops", "bot", "drift", *option]),) if outcome.adoptable else (),
-        reapply=(shlex.join(["gitops", "refresh", *option]), shlex.join(["gitops", "apply", *option])),
+        reapply=(refresh, apply) if len(lost) < len(outcome.items) else (),
+        recreate=(refresh, *approve, apply) if lost else (),
         templates=context.templates,
     )
     if not outcome.ok:

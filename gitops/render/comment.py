@@ -216,6 +216,8 @@ def drift_body(report: DriftReport) -> str:
         "kept": sum(not item.adoptable for item in items),
         "adopt": "\n".join(map(_line, report.adopt)),
         "reapply": "\n".join(map(_line, report.reapply)),
+        "lost": tuple(item.address for item in items if item.kind is DriftKind.VANISHED),
+        "recreate": "\n".join(map(_line, report.recreate)),
         "proposal": report.proposal,
     }
     head = Section("Marks", MUST_KEEP, hidden(drift_marker(report.cluster)))

@@ -155,8 +155,9 @@ class RefusalComment(RequestComment):
 class DriftReport:
     """Input of `drift_body`: what `drift` found in a cluster, observed `at` (RFC 3339 UTC).
 
-    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible. `proposal` is
-    the address of a change request that adopts the drift, if the bot opened one.
+    `adopt` and `reapply` are the commands of the two remedies, quoted for a shell; empty if one is not possible. `recreate` are
+    those that make graphs again whose data is lost. `proposal` is the address of a change request that adopts the drift, if
+    the bot opened one.
     """
 
     cluster: str
@@ -165,5 +166,6 @@ class DriftReport:
     outcome: DriftOutcome
     adopt: tuple[str, ...] = ()
     reapply: tuple[str, ...] = ()
+    recreate: tuple[str, ...] = ()
     proposal: str = ""
     templates: Templates = field(default_factory=dict)

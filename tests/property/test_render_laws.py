@@ -485,7 +485,8 @@ def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
     assert "##[" not in printed
     for line in printed.split("\n")[:-1]:
         assert re.match(
-            r"cluster |  (Create|Update|Delete|Adopt) |  \w[\w ]*: |      |ERROR |WARN  |  no changes\Z", line
+            r"cluster |  (Create|Update|Delete|Adopt|diff of|\d+ quer(y|ies) of) |  \w[\w ]*: |      |ERROR |WARN  |  no changes\Z",
+            line,
         )
 
 

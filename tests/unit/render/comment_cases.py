@@ -120,6 +120,11 @@ DRIFT = DriftReport(
     ),
     adopt=("gitops bot drift --cluster knowledge",),
     reapply=("gitops refresh --cluster knowledge", "gitops apply --cluster knowledge"),
+    recreate=(
+        "gitops refresh --cluster knowledge",
+        "gitops approve graph.legacy --cluster knowledge",
+        "gitops apply --cluster knowledge",
+    ),
 )
 
 
