@@ -119,7 +119,7 @@ def _apply_commit(
             yield from _report_refused(context, subject, "apply", missing)
             return rule
         # The forge is asked before the lock is taken.
-        known = context.known_origins(rule, head=commit, announced=push)
+        known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         if not applied:
             started = import_cluster(context.workspace_at(rule, commit, known, in_place=True))
             if not started.ok:

@@ -210,13 +210,15 @@ def known_origins(
     position: LedgerPosition,
     *,
     head: str | None = None,
+    merged: Sequence[ChangeRequest] | None = None,
     opened: Sequence[ChangeRequest] = (),
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
 ) -> KnownOrigins:
     """What is known of the commits of a plan: of the target at `head`, and of requests that are not merged.
 
-    `queued` are requests that are merged in a group of a merge queue, whose head is `head`.
+    `merged` are the requests that commits of the target merged; the forge is asked for them if they are not given. `queued` are
+    requests that are merged in a group of a merge queue, whose head is `head`.
 
     Raises RemoteError if the forge does not answer, because who may not approve depends on that.
     """
@@ -224,7 +226,8 @@ def known_origins(
     if position.applied is None or position.trust is None or head is None:
         return KnownOrigins()
     line = project.tools.store.commits_between(position.applied, head, first_parent=True, most=MOST_COMMITS)
-    merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
+    if merged is None:
+        merged = requests_merged_by(forge, rule, [commit.id for commit in line[:MOST_ASKED]])
     sources = OriginSources(
         project=project,
         forge=forge,

@@ -63,17 +63,20 @@ def plan_request(
     if not rules:
         yield LogLine(f"request {request.number}: no cluster follows {request.target.removeprefix('refs/heads/')}")
         return
-    needs_approval = failed = False
+    needs_approval = failed = reported = False
     for rule in rules:
         subject = comment_subject(rule, request.number, request.head, context.project.head_of(request.target) or ZERO)
         if not _concerns(context, rule, request):
             yield from report_untouched(context, subject)
             yield LogLine(f"request {request.number}: does not touch {rule.name}")
+            reported = True
             continue
-        missing, bad = yield from _plan_cluster(
+        missing, bad, new = yield from _plan_cluster(
             context, rule, request, subject, skip_unchanged=skip_unchanged, refusals=refusals, explained=explained
         )
-        needs_approval, failed = needs_approval or missing, failed or bad
+        needs_approval, failed, reported = needs_approval or missing, failed or bad, reported or new
+    if not reported:
+        return
     # Labels that another cluster of the branch needs are not removed here.
     all_clusters = len(rules) == len(decided)
     found = {NEEDS_APPROVAL: needs_approval, PLAN_FAILED: failed}
@@ -119,8 +122,11 @@ def _plan_cluster(
     skip_unchanged: bool,
     refusals: tuple[RefusedCommand, ...],
     explained: tuple[str, ...],
-) -> Generator[LogLine, None, tuple[bool, bool]]:
-    """Plan a request for one cluster and report it. Returns whether it needs an approval, and whether its plan failed."""
+) -> Generator[LogLine, None, tuple[bool, bool, bool]]:
+    """Plan a request for one cluster and report it.
+
+    Returns whether it needs an approval, whether its plan failed, and whether the report is a new one.
+    """
     begin = f"request {request.number}: "
     last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
     try:
@@ -130,18 +136,18 @@ def _plan_cluster(
         problems = diagnostics_of(error)
         if last is not None and last.report_digest == refusal_record(subject, problems).report_digest:
             yield LogLine(f"{begin}plan of {rule.name}: refused as before")
-        else:
-            yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
-        return False, True
+            return False, True, False
+        yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
+        return False, True, True
     # Read again: the plan of an earlier head must not be reported on a newer one.
     if context.project.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
-        return False, False
+        return False, False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
     failed = not outcome.lands and not (missing and outcome.ok)
     if last is not None and last.report_digest == plan_record(subject, outcome).report_digest:
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
-        return missing, failed
+        return missing, failed, False
     lines = report_plan(
         context,
         subject,
@@ -154,7 +160,7 @@ def _plan_cluster(
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
     )
     yield from _prefixed(begin, lines)
-    return missing, failed
+    return missing, failed, True
 
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:

@@ -9,7 +9,8 @@ Rules of this module:
    Any other request is sent once; if its answer is lost, the caller looks for what it created.
 4. A service that refuses because of its rate limit did nothing, so every request may be sent again: at the time that the
    service names, and not at all if that is too late.
-5. An error contains no secret and no control character of an answer.
+5. Writes are paced (`gitops.forge.pace`): within what the service takes they are sent at once, beyond it they wait.
+6. An error contains no secret and no control character of an answer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret
+from gitops.forge.pace import Pace
 from gitops.forge.web import WebAnswer, WebRequest
 
 __all__ = ["Service", "Traffic", "WebClient", "forge_service"]
@@ -48,7 +50,8 @@ class Service:
     """Where a service is and how to talk to it. `headers` may hold secrets.
 
     `code` is the code of its failures; `refused` and `limit`, if given, those of a refusal and of an answer beyond `max_bytes`.
-    `timeout_s` bounds each silence, `longest_s` a whole answer, `budget_s` all pauses of one request.
+    `timeout_s` bounds each silence, `longest_s` a whole answer, `budget_s` all pauses of one request after a failure.
+    `writes_a_minute` is what the service takes, None if that is not bounded.
     """
 
     base: str
@@ -61,9 +64,10 @@ class Service:
     budget_s: float = 180.0
     max_bytes: int = 64 * 1024 * 1024
     attempts: int = 4
+    writes_a_minute: int | None = None
 
 
-def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
+def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minute: int | None = None) -> Service:
     """The service of a forge.
 
     The REST address of GitHub Enterprise, `…/api/v3`, becomes `…/api`, because GraphQL is below that.
@@ -71,7 +75,9 @@ def forge_service(base: str, headers: Mapping[str, str | Secret]) -> Service:
     address = base.rstrip("/")
     if address.endswith("/api/v3"):
         address = address.removesuffix("/v3")
-    return Service(address, Code.FORGE_UNAVAILABLE, headers, Code.FORGE_REFUSED, Code.FORGE_LIMIT)
+    return Service(
+        address, Code.FORGE_UNAVAILABLE, headers, Code.FORGE_REFUSED, Code.FORGE_LIMIT, writes_a_minute=writes_a_minute
+    )
 
 
 @dataclass(slots=True)
@@ -118,6 +124,7 @@ class WebClient:
         self.base = service.base.rstrip("/")
         self._pause = pause
         self._clock = clock
+        self._pace = None if service.writes_a_minute is None else Pace(service.writes_a_minute)
         secrets = [value for value in service.headers.values() if isinstance(value, Secret)]
         # A header may say `Bearer` before the secret, which the service may repeat without it.
         bare = [Secret(secret.name, secret.reveal().rpartition(" ")[2]) for secret in secrets]
@@ -142,6 +149,8 @@ class WebClient:
         url = self._url(request)
         growing, waited, warned = _FIRST_PAUSE_S, 0.0, False
         for left in reversed(range(self._service.attempts)):
+            if self._pace is not None and request.method != "GET":
+                self._sleep(self._pace.wait(self._clock.now()))
             outcome = self._once(request, url)
             if isinstance(outcome, WebAnswer):
                 return outcome
@@ -156,10 +165,13 @@ class WebClient:
                     status=outcome.error.status,
                 )
             waited, growing, warned = waited + wait, growing * 4, warned or outcome.secondary
-            while wait > 0:
-                self._pause(min(wait, _LONGEST_PAUSE_S))
-                wait -= _LONGEST_PAUSE_S
+            self._sleep(wait)
         raise AssertionError("the last attempt returns or raises")
+
+    def _sleep(self, seconds: float) -> None:
+        while seconds > 0:
+            self._pause(min(seconds, _LONGEST_PAUSE_S))
+            seconds -= _LONGEST_PAUSE_S
 
     def wait(self, seconds: float) -> None:
         """Wait before asking again for what the service does not have yet."""

@@ -59,6 +59,8 @@ class ForgeRow:
     """The variable of a job with the target branch of its change request."""
     head_ref: str = "refs/pull/{}/head"
     """The ref with the head of a change request, by its number."""
+    writes_a_minute: int = 60
+    """How many writes the forge takes from one account in a minute."""
     body_identifies: bool = True
     """Whether the signature of a webhook covers the body and nothing else, so that the body identifies a delivery as well."""
 
@@ -93,6 +95,8 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             job_prefixes=("GITHUB_", "ACTIONS_", "RUNNER_"),
             public="https://api.github.com",
             address_by_hand=True,
+            # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#about-secondary-rate-limits
+            writes_a_minute=80,
         ),
         "gitlab": ForgeRow(
             load=_gitlab,
@@ -105,6 +109,9 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             event_file="TRIGGER_PAYLOAD",
             target="CI_MERGE_REQUEST_TARGET_BRANCH_NAME",
             head_ref="refs/merge-requests/{}/head",
+            # Comments on gitlab.com; the default of a server is 300.
+            # https://docs.gitlab.com/user/gitlab_com/#rate-limits-on-gitlabcom
+            writes_a_minute=60,
             # A plain token covers nothing; a signature covers the id as well.
             body_identifies=False,
         ),
@@ -115,6 +122,8 @@ FORGES: Mapping[str, ForgeRow] = MappingProxyType(
             job_marks=("GITEA_ACTIONS", "FORGEJO_ACTIONS"),
             job_prefixes=("GITEA_", "FORGEJO_"),
             scheme="token ",
+            # Neither has a limit of its own; this spares small servers and what protects them.
+            writes_a_minute=120,
         ),
     }
 )

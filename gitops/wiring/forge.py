@@ -99,7 +99,7 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
         raise UsageError(Code.USAGE_ERROR, "there is no token: set GITOPS_TOKEN")
     row = FORGES[choice.kind]
     headers = {"Authorization": choice.token.prefixed(row.scheme)}
-    client = WebClient(forge_service(choice.base, headers), pause, clock)
+    client = WebClient(forge_service(choice.base, headers, row.writes_a_minute), pause, clock)
     return row.load().adapter(client, choice.project, clock), client.traffic
 
 

@@ -104,6 +104,24 @@ def test_a_limit_that_lasts_too_long_ends_the_run_without_a_wait(refusal: Reply)
     assert (waited, len(service.requests)) == ([], 1)
 
 
+def test_writes_beyond_what_the_service_takes_wait_and_reads_never_do() -> None:
+    waited: list[float] = []
+    clock = FixedClock(NOW)
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        clock.advance(timedelta(seconds=seconds))
+
+    with HttpService(_replies(as_json({}), as_json({}), _limit(403, retry_after="0"), *[as_json({})] * 4)) as service:
+        form = replace(forge_service(service.base, {}), writes_a_minute=3)
+        client = WebClient(form, pause, clock)
+        for request in (WRITE, READ, WRITE, WRITE, READ, WRITE):
+            client.send(request)
+    # A write that was refused counts as well. Once a minute is over, there is room for another burst.
+    assert waited == [0.5, 59.5]
+    assert len(service.requests) == 7
+
+
 def test_all_waits_of_a_request_have_one_budget() -> None:
     waited: list[float] = []
     with HttpService(lambda _: _limit(429, retry_after="50")) as service, pytest.raises(RemoteError) as failed:

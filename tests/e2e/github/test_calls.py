@@ -1,0 +1,32 @@
+"""How many calls of the forge an event costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.github.stories import REWORDED
+from tests.support.bot_stage import QUERY
+from tests.support.github.hub import Hub
+from tests.support.github.runner import Runner
+
+pytestmark = pytest.mark.e2e
+
+
+def test_what_changes_nothing_costs_few_calls_beside_conflicts(hub: Hub, runner: Runner) -> None:
+    hub.world.habits.be_prompt()
+    for number in range(5):
+        hub.propose("alice", f"conflict-{number}", {"cluster/notes.gq": QUERY + b"\n" * number})
+    runner.settle()
+    hub.push("alice", "main", REWORDED)
+    runner.settle()
+    hub.push("alice", "main", {"README.md": b"Words.\n"})
+    hub.calls()
+    (run,) = runner.settle()
+    assert run.text.count("refused as before") == 5
+    assert [call.split("/")[-1] for call in run.calls if not call.startswith("GET ")] == [
+        hub.tip(),
+        "graphql",
+        "deployments",
+        "statuses",
+    ]
+    assert len(run.calls) == 9, run.calls
