@@ -207,8 +207,9 @@ def drift_body(report: DriftReport) -> str:
                 "resource": item.address,
                 "what": _DRIFTS[item.kind],
                 "detail": item.detail,
-                "recorded": item.recorded,
-                "live": item.live or "",
+                # As long as the ids of commits: whole digests make the table wider than a page.
+                "recorded": item.recorded and item.recorded[:12],
+                "live": (item.live or "")[:12],
                 "adoptable": item.adoptable,
             }
             for item in items
