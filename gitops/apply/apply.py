@@ -301,6 +301,7 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
         clock=workspace.clock,
         workers=workspace.workers or stores.workers,
         fail_fast=workspace.fail_fast,
+        on_event=workspace.on_event,
         stop=lambda: bool(crashed),
     )
 

@@ -10,14 +10,13 @@ put one answer on a queue; they share nothing else.
    the caller. There are no results then; recovery finds out what has happened.
 
 Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed` and
-`node_skipped`; a skipped node may have been ready but never started. Nothing follows `apply_finished`. No command shows them yet;
-tests prove the order of a run by them.
+`node_skipped`; a skipped node may have been ready but never started. Nothing follows `apply_finished`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -29,32 +28,13 @@ from typing import Any
 
 from gitops.core.clock import Clock
 from gitops.core.codes import REGISTRY, Code
-from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.model.run_event import Observer, RunEvent
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours
 from gitops.plan.schedule import ENDINGS, Progress, Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class RunEvent:
-    """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the clock that was handed in.
-
-    The `facts` of each type: `apply_started` nodes, workers, fail_fast. `node_ready` dependencies: what is before it, all
-    of it done, sorted. `node_lock_wait`, once a node: a worker was free, but the node was passed over; keys, and the holders that
-    hold them or wait for them before it. `node_started` worker (1 and up; 0 for a barrier, which needs none), locks.
-    `node_finished` worker. `node_failed`, also where the effect is unknown: worker, outcome, diagnostics. `node_skipped` reason,
-    blocked_by: the failed node, None after a stop. `apply_finished` counts of every outcome; interrupted: whether an exception
-    broke off the run.
-    """
-
-    seq: int
-    at: datetime
-    type: str
-    node: str | None
-    facts: Mapping[str, Any]
 
 
 def run_graph(
@@ -64,7 +44,7 @@ def run_graph(
     clock: Clock,
     workers: int = 1,
     fail_fast: bool = False,
-    on_event: Callable[[RunEvent], None] | None = None,
+    on_event: Observer | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
@@ -80,7 +60,8 @@ def run_graph(
     coordinator = _Coordinator(graph, schedule, execute, clock, on_event, stop)
     with ThreadPoolExecutor(max(1, min(workers, len(graph.nodes))), "apply") as pool:
         try:
-            coordinator.emit("apply_started", nodes=len(graph.nodes), workers=workers, fail_fast=fail_fast)
+            changes = sum(node.kind != BARRIER_KIND for node in graph.nodes)
+            coordinator.emit("apply_started", changes=changes, workers=workers, fail_fast=fail_fast)
             coordinator.run(pool)
         except BaseException:
             coordinator.break_off(pool)
@@ -99,7 +80,7 @@ class _Coordinator:
         schedule: Schedule,
         execute: Callable[[ExecNode], NodeResult],
         clock: Clock,
-        on_event: Callable[[RunEvent], None] | None,
+        on_event: Observer | None,
         stop: Callable[[], bool] | None,
     ) -> None:
         self._schedule = schedule
@@ -108,6 +89,7 @@ class _Coordinator:
         self._on_event = on_event
         self._stop = stop
         self._before = neighbours(graph)[1]
+        self._nodes = {node.id: node for node in graph.nodes}
         self._answers: SimpleQueue[tuple[NodeResult, BaseException | None]] = SimpleQueue()
         self._slots: dict[str, int] = {}
         self._started: dict[str, datetime] = {}
@@ -157,6 +139,8 @@ class _Coordinator:
         """Hand an event to the observer; an observer that raises gets no more events."""
         self._seq += 1
         at = self._clock.now() if at is None else at
+        if node is not None:
+            facts = {"action": self._nodes[node].action, "kind": self._nodes[node].kind, **facts}
         if self._on_event is not None:
             observer, self._on_event = self._on_event, None
             observer(RunEvent(self._seq, at, event, node, facts))

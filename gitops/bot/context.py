@@ -8,6 +8,7 @@ the head of a request before its plan is posted, are not here: see `Project`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from gitops.approvals.origins import KnownOrigins
@@ -25,6 +26,7 @@ from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.address import Address
 from gitops.model.plan import Plan
+from gitops.model.run_event import Observer
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
 # The renderer refuses a larger template; this bounds what is read.
@@ -46,7 +48,8 @@ class Bot:
 
     `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
     keeps nothing. `approval_publisher` returns the means to sign an attestation for a cluster by its name; None without a key.
-    `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even without a comment.
+    `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even without a comment; `on_event`
+    watches applies.
     """
 
     project: Project
@@ -56,6 +59,7 @@ class Bot:
     approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     run_url: str = ""
     on_report: Callable[[ClusterReport], object] = lambda _: None
+    on_event: Observer | None = None
 
 
 class EventContext:
@@ -180,7 +184,7 @@ class EventContext:
         `Project.workspace`.
         """
         position = self.position(rule)
-        return self.project.workspace(
+        workspace = self.project.workspace(
             rule,
             commit,
             position,
@@ -189,6 +193,7 @@ class EventContext:
             config=self.config,
             actor=self.bot.actor,
         )
+        return replace(workspace, on_event=self.bot.on_event)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
         """A cluster as a change request would merge now. Raises GitopsError like `Project.workspace_of_request`."""

@@ -20,6 +20,7 @@ from gitops.bot.results import LogLine
 from gitops.forge.people import COMMENTS
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import SIGNED
+from gitops.model.run_event import Observer
 
 
 def receive_push(
@@ -30,14 +31,15 @@ def receive_push(
     *,
     actor: str,
     person: Person | None = None,
+    on_event: Observer | None = None,
 ) -> Iterator[LogLine]:
     """Carry out what an accepted push asks for, and yield one line for each thing done, for the person who pushed.
 
     `updates` are the refs that moved, `pusher` is the account that pushed, if the server knows it. `actor` is the name that
-    entries of the ledger record; `person` commits the plans that are kept, None keeps none. Raises GitopsError if
-    `gitops.yaml` of the target branch cannot be read.
+    entries of the ledger record; `person` commits the plans that are kept, None keeps none.
+    `on_event` watches applies. Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
-    context = EventContext(Bot(project, forge, actor, person))
+    context = EventContext(Bot(project, forge, actor, person, on_event=on_event))
     targets = {context.project.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
     # Merges first, so that plans are made against what is applied.
     for update in updates:

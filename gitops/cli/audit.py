@@ -30,6 +30,7 @@ from gitops.cli.shared import (
     say_report,
     show_error,
     show_form,
+    shows_progress,
 )
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
@@ -121,7 +122,7 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     write_statement = None
     if options.format == "in-toto":
         write_statement = _statement_writer(local, options.output, sign=options.sign)
-    done, shown = 0, sys.stderr.isatty()
+    done, shown = 0, sys.stderr.isatty() and shows_progress(options)
 
     def on_verified(found: VerifiedEntry) -> None:
         nonlocal done

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,8 @@ from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
-from gitops.cli.shared import USAGE, complain, open_project, say, show_form
+from gitops.cli.progress import watching
+from gitops.cli.shared import USAGE, complain, lasting, open_project, show_form, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
@@ -52,24 +55,28 @@ def run(options: argparse.Namespace) -> int:
     lines: list[LogLine] = []
     reports: list[ClusterReport] = []
     traffic: Traffic | None = None
+    say_now = lasting(sys.stdout)
 
     def log(line: LogLine) -> None:
         lines.append(line)
-        _print(options, redact(line.text))
+        # It begins with a fixed word, so that no text in it is a workflow command to the runner of the job.
+        if not options.json and not (options.quiet and line.result is RunResult.DONE):
+            say_now(f"gitops: {redact(line.text)}")
 
     try:
         event = _event(options, environ, kind)
         bot, traffic = _bot(verb, options, environ, kind, event, reports)
-        for line in run_verb(bot, verb, event, getattr(options, "cluster", None)):
-            log(line)
+        with watching(options) as on_event:
+            for line in run_verb(replace(bot, on_event=on_event), verb, event, getattr(options, "cluster", None)):
+                log(line)
     except UsageError as error:
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))
         return USAGE
     except GitopsError as error:
         log(LogLine(f"{error.code}: {error.detail}", result_of(diagnostics_of(error)) or RunResult.PROBLEMS))
     result = combined_result(line.result for line in lines)
-    if traffic is not None:
-        _print(options, f"{traffic.requests} calls, {-(-traffic.received // 1024)} KiB from the forge")
+    if traffic is not None and shows_progress(options):
+        say_now(f"gitops: {traffic.requests} calls, {-(-traffic.received // 1024)} KiB from the forge")
     if options.json:
         texts = [redact(line.text) for line in lines]
         form: dict[str, Any] = {"ok": result is RunResult.DONE, "verdict": result.name.lower(), "notes": texts}
@@ -78,12 +85,6 @@ def run(options: argparse.Namespace) -> int:
         show_form(form)
     _write_outputs(environ, result, reports, redact)
     return int(result)
-
-
-def _print(options: argparse.Namespace, text: str) -> None:
-    """Print one line. It begins with a fixed word, so that no text in it is a workflow command to the runner of the job."""
-    if not options.json:
-        say(visible(f"gitops: {text}"))
 
 
 def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -> Event:

@@ -136,10 +136,12 @@ def _status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
 def apply(options: argparse.Namespace) -> ApplyOutcome:
     """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends."""
     from gitops.apply.apply import apply as run
+    from gitops.cli.progress import watching
 
     actor, local = actor_of(options), project_of(options)
     if local is None:
-        return run(folder_of(options, actor))
+        with watching(options) as on_event:
+            return run(replace(folder_of(options, actor), on_event=on_event))
     from gitops.bot.move_cluster import move_cluster
 
     local.person()
@@ -147,7 +149,8 @@ def apply(options: argparse.Namespace) -> ApplyOutcome:
     moved = move_cluster(project, rule, project.position(rule), project.config(), lambda: local.workspace(rule, actor))
     if moved.outcome is not None and (moved.refused or moved.rule is None):
         return moved.outcome
-    outcome = run(local.workspace(moved.rule or rule, actor, in_place=True))
+    with watching(options) as on_event:
+        outcome = run(replace(local.workspace(moved.rule or rule, actor, in_place=True), on_event=on_event))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
 
 

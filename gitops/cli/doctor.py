@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from gitops.cli.shared import FAILED, OK, complain, open_project, say_report, show_form
+from gitops.cli.shared import FAILED, OK, complain, open_project, say_report, show_form, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.core.redact import Redactor
@@ -64,7 +64,7 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
 
     def on_result(done: int, total: int) -> None:
-        if done % _PROGRESS == 0:
+        if done % _PROGRESS == 0 and shows_progress(options):
             complain(f"doctor: {done} of {total} attacks are done")
 
     report = attack(local, local.rule(options.cluster), options.only, hosted=hosted, on_result=on_result)

@@ -8,11 +8,12 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_report, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, complain, lasting, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
@@ -148,6 +149,7 @@ def _post_receive(_: list[str]) -> int:
     """
     from gitops.bot.guard import is_governed
     from gitops.bot.receive_push import receive_push
+    from gitops.cli.progress import PATIENCE, LineLog
     from gitops.forge.people import COMMENTS
     from gitops.wiring.project import LocalProject
 
@@ -164,11 +166,17 @@ def _post_receive(_: list[str]) -> int:
     bot = local.person()
     actor = local.setting("gitops.actor") or bot.email
     pusher = os.environ.get("REMOTE_USER")
+    # Lines reach the pusher while the work goes on, and it goes on if the pusher hangs up.
+    write = lasting(sys.stdout)
+    patience = {"true": timedelta(), "false": timedelta.max}.get(local.setting("gitops.progress") or "", PATIENCE)
+    progress = LineLog(lambda line: write(f"gitops: {line}"), patience)
     try:
-        for line in receive_push(local.project, local.forge(), updates, pusher, actor=actor, person=bot):
-            say(visible(f"gitops: {line.text}"), flush=True)
+        for line in receive_push(
+            local.project, local.forge(), updates, pusher, actor=actor, person=bot, on_event=progress
+        ):
+            write(f"gitops: {line.text}")
     except GitopsError as error:
-        say(visible(f"gitops: {error.code}: {error.detail}"))
+        write(f"gitops: {error.code}: {error.detail}")
         return FAILED
     return OK
 

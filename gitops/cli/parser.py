@@ -19,7 +19,7 @@ EVERYWHERE = (
     Argument("--as", "ACTOR", "who is acting; default: git config gitops.actor", dest="actor"),
     flag("--no-color", "print no colours; the variable NO_COLOR says the same"),
     flag("--quiet", "print only problems, and what a command was asked to read out", short="-q"),
-    flag("--verbose", "print more: remedies of warnings, all changes of an entry", short="-v"),
+    flag("--verbose", "print more: remedies of warnings, all changes of an entry, each change of a run", short="-v"),
 )
 """The options of every command, before or after its name."""
 

@@ -147,6 +147,28 @@ def say(text: str, *, flush: bool = False) -> None:
         sys.stdout.flush()
 
 
+def shows_progress(options: argparse.Namespace) -> bool:
+    """Whether a command may show on standard error how far it is."""
+    return not (options.json or options.quiet)
+
+
+def lasting(stream: TextIO) -> Callable[[str], None]:
+    """A function that prints lines of strangers, each visible at once.
+
+    It goes on when the reader has gone: a person who hangs up does not end an apply half-way.
+    """
+
+    def write(line: str) -> None:
+        try:
+            stream.write(visible(line) + "\n")
+            stream.flush()
+        except BrokenPipeError:
+            # What is still buffered goes there as well, at the end of the process.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+    return write
+
+
 def say_lines(lines: Iterable[str]) -> None:
     """Print lines, if there are any, whose texts may be those of strangers."""
     sys.stdout.write("".join(visible(line) + "\n" for line in lines))

@@ -23,6 +23,7 @@ from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
 from gitops.model.resource import Resource
+from gitops.model.run_event import Observer
 from gitops.model.scope import ClusterScope, ScopeChange
 from gitops.model.trust import TrustRoot
 
@@ -133,8 +134,8 @@ class Workspace:
     GitopsError when it cannot be used. `accepted_schema` finds the applied schema text of a graph by its digest, where git
     has it, so that a migration can be planned without reaching the graph. `proposed_scope` gives what files that are not
     committed change of where the cluster is, from the storage that they declare. `vouched` are the graphs of the folder that
-    the ledger vouches for: no verb reads them. `workers` is how many changes are applied at the same time, if a person chose
-    it; else the stores say it.
+    the ledger vouches for: no verb reads them. `on_event` watches applies. `workers` is how many changes are applied
+    at the same time, if a person chose it; else the stores say it.
     """
 
     tree: SourceTree
@@ -153,6 +154,7 @@ class Workspace:
     pid: int = 0
     hints: Hints | None = None
     vouched: VouchedGraphs | None = None
+    on_event: Observer | None = None
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -15,7 +15,7 @@ from tests.support.cluster import RETYPED, WIDER, Cluster, lance_engine
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.pages import ROOT
 
-HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore")
+HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore", "rich")
 # A plan without changes makes values of 39 classes, and imports more than a hundred.
 MOST_CLASSES = 50
 PROBE = """

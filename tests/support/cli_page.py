@@ -26,13 +26,14 @@ Plan, approve and apply clusters of graph databases from git.
 | `--as ACTOR` | who is acting; default: git config gitops.actor |
 | `--no-color` | print no colours; the variable NO_COLOR says the same |
 | `-q, --quiet` | print only problems, and what a command was asked to read out |
-| `-v, --verbose` | print more: remedies of warnings, all changes of an entry |
+| `-v, --verbose` | print more: remedies of warnings, all changes of an entry, each change of a run |
 
 These may also stand after the command, and mean the same for all:
 
 - `--quiet` leaves out reports of what was done or found, and progress. Errors, warnings and what is wrong stay. What a command
   was asked to read out stays too: rows, records, diffs, entries, documents, and what an approver is about to sign.
-- `--verbose` adds the remedies of warnings, and all changes of an entry in `gitops log`.
+- `--verbose` adds the remedies of warnings, all changes of an entry in `gitops log`, and a line for each change while a run
+  [applies](bot.md#progress), however short it is.
 - Neither changes the output of `--json`, which has no progress, or an exit code.
 """
 

@@ -119,6 +119,7 @@ CLUSTER_COMMANDS = (
             default=None,
         ),
         flag("--keep-data-here", "allow graph data in a CI checkout"),
+        Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
     ),
     Command(
         "approve",

@@ -13,7 +13,7 @@ from typing import IO
 
 from gitops import graph
 from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
-from gitops.cli.shared import OK
+from gitops.cli.shared import OK, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
@@ -35,7 +35,7 @@ def load(options: argparse.Namespace) -> GraphOutcome:
 def _load_records(options: argparse.Namespace) -> LoadResult:
     context = write_context(options)
     root = graph_root(options)
-    with open_records(options.file) as records, _progress(options.file) as progress:
+    with open_records(options.file) as records, _progress(options) as progress:
         mode, embedder = graph.LoadMode(options.mode), open_embedder(options.embeddings, os.environ)
         request = graph.LoadRequest(root, records, mode, options.branch, options.base, progress, embedder)
         return graph.load_records(request, context)
@@ -58,12 +58,12 @@ def _load_parquet(options: argparse.Namespace) -> LoadResult:
 
 
 @contextlib.contextmanager
-def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
+def _progress(options: argparse.Namespace) -> Iterator[Callable[[int, int], None] | None]:
     """A function that shows the number of records on the terminal; None if there is no terminal."""
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and shows_progress(options)):
         yield None
         return
-    size = 0 if name == "-" else Path(name).stat().st_size
+    size = 0 if options.file == "-" else Path(options.file).stat().st_size
 
     def show_progress(records: int, read: int) -> None:
         share = f" ({min(100, 100 * read // size)} %)" if size else ""

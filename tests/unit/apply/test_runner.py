@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gitops.apply.runner import RunEvent, run_graph
+from gitops.apply.runner import run_graph
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.model.run_event import RunEvent
 from gitops.plan.schedule import SkipReason
 from tests.support.clock import FixedClock
 
@@ -18,6 +19,7 @@ START = datetime(2026, 1, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 # Only ever reached by a test that fails.
 PATIENCE = 30
+OF_NODE = {"action": Action.UPDATE, "kind": "query"}
 
 
 def graph(names: str, edges: str = "", locks: dict[str, str] | None = None) -> ExecutionGraph:
@@ -56,13 +58,13 @@ def test_events_of_a_serial_run():
         return seconds + 1, START + seconds * SECOND
 
     assert events == [
-        RunEvent(*at(0), "apply_started", None, {"nodes": 2, "workers": 1, "fail_fast": False}),
-        RunEvent(*at(1), "node_ready", "a", {"dependencies": ()}),
-        RunEvent(*at(2), "node_started", "a", {"worker": 1, "locks": ()}),
-        RunEvent(*at(3), "node_finished", "a", {"worker": 1}),
-        RunEvent(*at(4), "node_ready", "b", {"dependencies": ("a",)}),
-        RunEvent(*at(5), "node_started", "b", {"worker": 1, "locks": ()}),
-        RunEvent(*at(6), "node_finished", "b", {"worker": 1}),
+        RunEvent(*at(0), "apply_started", None, {"changes": 2, "workers": 1, "fail_fast": False}),
+        RunEvent(*at(1), "node_ready", "a", OF_NODE | {"dependencies": ()}),
+        RunEvent(*at(2), "node_started", "a", OF_NODE | {"worker": 1, "locks": ()}),
+        RunEvent(*at(3), "node_finished", "a", OF_NODE | {"worker": 1}),
+        RunEvent(*at(4), "node_ready", "b", OF_NODE | {"dependencies": ("a",)}),
+        RunEvent(*at(5), "node_started", "b", OF_NODE | {"worker": 1, "locks": ()}),
+        RunEvent(*at(6), "node_finished", "b", OF_NODE | {"worker": 1}),
         RunEvent(*at(7), "apply_finished", None, {"counts": none | {NodeOutcome.DONE: 2}, "interrupted": False}),
     ]
     assert results == (
@@ -137,7 +139,7 @@ def test_lock_wait_is_told_once():
 
     run(graph("a b c d", "c>d", {"a": "blob:1", "b": "blob:1"}), execute, events, workers=3)
     waits = [e for e in events if e.type == "node_lock_wait"]
-    assert [(w.node, w.facts) for w in waits] == [("b", {"keys": ("blob:1",), "holders": ("a",)})]
+    assert [(w.node, w.facts) for w in waits] == [("b", OF_NODE | {"keys": ("blob:1",), "holders": ("a",)})]
     assert [e.node for e in events if e.type == "node_started"] == ["a", "c", "d", "b"]
 
 
@@ -166,7 +168,7 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
     (skipped,) = (e for e in events if e.type == "node_skipped")
-    assert (skipped.node, skipped.facts) == ("b", {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
+    assert (skipped.node, skipped.facts) == ("b", OF_NODE | {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
     assert events[-1].facts["counts"] == dict.fromkeys(NodeOutcome, 0) | {
         NodeOutcome.FAILED: 1,
         NodeOutcome.BLOCKED: 1,

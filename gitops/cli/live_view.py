@@ -1,0 +1,67 @@
+"""A view of a run on a terminal: what runs, what waits for which lock, and the numbers; it goes away when the run ends."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from gitops.model.run_event import RunEvent
+from gitops.render.progress import RunProgress, RunView
+from gitops.wiring.system import SystemClock
+
+_REDRAWN = 8  # a second
+_BAR = 40
+
+
+class LiveView:
+    """An observer of runs. Lines about failures stay on the terminal; with `all_lines` those about every change."""
+
+    def __init__(self, stream: TextIO, *, colour: bool, all_lines: bool) -> None:
+        """Nothing is drawn before a run begins. `stream` is a terminal."""
+        self._console = Console(
+            file=stream, force_terminal=True, no_color=not colour, highlight=False, markup=False, emoji=False
+        )
+        self._all_lines, self._clock = all_lines, SystemClock()
+        self._live: Live | None = None
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take the next event. A terminal that is gone ends no apply."""
+        with suppress(OSError):
+            if event.type == "apply_started":
+                self._progress = RunProgress(event)
+                self._view = self._progress.view()
+                self._live = Live(
+                    console=self._console,
+                    get_renderable=self._render,
+                    refresh_per_second=_REDRAWN,
+                    transient=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
+                self._live.start()
+                return
+            line = self._progress.take(event)
+            self._view = self._progress.view()
+            if event.type == "apply_finished":
+                self.close()
+            if line is not None and (self._all_lines or event.type == "node_failed"):
+                self._console.print(Text(line, style="red" if event.type == "node_failed" else ""), soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the view, and give the cursor back."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _render(self) -> RenderableType:
+        """The view at this moment; called by the thread that redraws it."""
+        view: RunView = self._view
+        first, *rest = view.lines(self._clock.now())
+        bar = ProgressBar(total=max(1, view.changes), completed=sum(view.ended.values()), width=_BAR)
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in rest]
+        return Group(Text(first, style="bold", no_wrap=True, overflow="ellipsis"), bar, *lines)

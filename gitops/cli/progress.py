@@ -1,0 +1,116 @@
+"""How far an apply is, for the person who waits: a view on a terminal, lines elsewhere; nothing with `--json` and `--quiet`.
+
+A run emits one stream of events (`gitops.model.run_event`). Everything here is an observer of it, and none of them ends a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
+from io import RawIOBase
+from pathlib import Path
+
+from gitops.cli.shared import complain, lasting, shows_progress
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.model.run_event import Observer, RunEvent
+from gitops.render.progress import RunProgress, event_form
+
+PATIENCE = timedelta(seconds=2)
+"""How long a run may take without a line: of a shorter one the report says everything."""
+
+
+@contextmanager
+def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
+    """What shows and records the progress of applies as the options say; None for nothing.
+
+    Raises UsageError `usage_error` if the file of `--events` cannot be written.
+    """
+    observers: list[Observer] = []
+    closing: list[Callable[[], None]] = []
+    if shows_progress(options):
+        if _has_live_view():
+            from gitops.cli.live_view import LiveView
+
+            view = LiveView(
+                sys.stderr, colour=not (options.no_color or os.environ.get("NO_COLOR")), all_lines=options.verbose
+            )
+            observers.append(view)
+            closing.append(view.close)
+        else:
+            observers.append(LineLog(lasting(sys.stderr), timedelta() if options.verbose else PATIENCE))
+    if (name := getattr(options, "events", None)) is not None:
+        file = _created(name)
+        observers.append(EventLog(file, name))
+        closing.append(file.close)
+
+    def on_event(event: RunEvent) -> None:
+        for observer in observers:
+            observer(event)
+
+    try:
+        yield on_event if observers else None
+    finally:
+        for close in closing:
+            close()
+
+
+def _has_live_view() -> bool:
+    """Whether standard error is a terminal that can redraw lines, and the extra `terminal` is installed."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and find_spec("rich") is not None
+
+
+class LineLog:
+    """Writes a line for each change that ended, once a run takes longer than `patience`."""
+
+    def __init__(self, write: Callable[[str], None], patience: timedelta) -> None:
+        """`write` gets lines without a line feed."""
+        self._write, self._patience = write, patience
+        self._held: list[str] = []
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take the next event."""
+        if event.type == "apply_started":
+            self._progress, self._began, self._held = RunProgress(event), event.at, []
+            return
+        line = self._progress.take(event)
+        if line is None:
+            return
+        self._held.append(line)
+        if event.at - self._began >= self._patience:
+            for each in self._held:
+                self._write(each)
+            self._held.clear()
+
+
+class EventLog:
+    """Writes each event as a line of JSON."""
+
+    def __init__(self, file: RawIOBase, name: str) -> None:
+        """`name` is what a message calls the file."""
+        self._file, self._name = file, name
+        self._broken = False
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take the next event. A disk that is full ends the file, not the apply."""
+        if self._broken:
+            return
+        try:
+            self._file.write(json.dumps(event_form(event)).encode() + b"\n")
+        except OSError as error:
+            self._broken = True
+            complain(f"WARN  storage_failed {self._name}: events are no longer written: {error.strerror}")
+
+
+def _created(name: str) -> RawIOBase:
+    try:
+        return Path(name).open("wb", buffering=0)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "this is not a file name"
+        raise UsageError(Code.USAGE_ERROR, f"--events {name}: {reason}") from error

@@ -1,0 +1,146 @@
+"""What a person reads while `gitops apply` runs: on a real terminal, in a log, and nothing where nothing is wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gitops.cli.main import main
+from tests.support.prefork import PROGRAM, start
+
+SCHEMA = "node Person {\n  handle: String @key\n}\n"
+QUERY = "query q{n}() {{\n  match {{\n    $p: Person\n  }}\n  return {{ $p.handle }}\n}}\n"
+# 4 graphs with a schema and 3 queries each.
+CHANGES = 20
+ENDED = re.compile(r"apply 0:\d\d +\d+/20 create (graph|schema|query)\.g\d\S*, \d+\.\d s")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A cluster of 20 resources whose ledger is started."""
+    made = tmp_path / "cluster"
+    made.mkdir()
+    text = "version: 1\ngraphs:\n"
+    for graph in ("g0", "g1", "g2", "g3"):
+        names = [f"q{n}" for n in range(3)]
+        text += f"  {graph}:\n    schema: person.pg\n    queries:\n"
+        text += "".join(f"      {name}:\n        file: {name}.gq\n" for name in names)
+    (made / "cluster.yaml").write_text(text)
+    (made / "person.pg").write_text(SCHEMA)
+    for n in range(3):
+        (made / f"q{n}.gq").write_text(QUERY.format(n=n))
+    assert main(["import", "--config", str(made), "-q"]) == 0
+    return made
+
+
+def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, str]:
+    """Standard output, which is a file, and what the terminal got, of an apply whose standard error is a terminal."""
+    start()
+    master, slave = pty.openpty()
+    environ = {**os.environ, "TERM": term, "COLUMNS": "100", "LINES": "30"}
+    command = [*PROGRAM, "apply", "--config", str(folder), *options]
+    with (folder.parent / "output").open("w+b") as output:
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=slave, env=environ)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # EIO: the other side is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(master)
+        assert run.wait() == 0
+        output.seek(0)
+        return output.read().decode(), shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_shows_a_view_that_goes_away(folder):
+    output, shown = on_terminal(folder)
+    assert output.startswith("cluster apply: 20 applied")
+    assert re.search(r"apply 0:\d\d \d+ of 20 done, \d running", shown)
+    # The cursor is given back, and the lines of the view are erased.
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
+    assert "\x1b[2K" in shown
+    assert ENDED.search(shown) is None
+
+
+def test_with_verbose_a_line_for_each_change_stays(folder):
+    _, shown = on_terminal(folder, "-v", "--parallel", "4", "--no-color")
+    assert re.search(r"\x1b\[[0-9;]*3[0-9][;m]", shown) is None
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert len(set(ENDED.findall(plain))) == 3
+    assert len(ENDED.findall(plain)) == CHANGES
+    assert "20 done of 20" in plain
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(folder):
+    _, shown = on_terminal(folder, "-v", term="dumb")
+    assert "\x1b" not in shown
+    assert len(ENDED.findall(shown)) == CHANGES
+
+
+@pytest.mark.parametrize("options", [["--json", "-v"], ["-q", "-v"]])
+def test_nothing_is_shown_where_nothing_is_wanted(folder, options):
+    output, shown = on_terminal(folder, *options)
+    assert shown == ""
+    if "--json" in options:
+        assert json.loads(output)["applied_count"] == CHANGES
+    else:
+        assert output == ""
+
+
+def test_a_log_gets_plain_lines_and_the_report_stays_as_it_is(folder, tmp_path, capsys):
+    assert main(["apply", "--config", str(folder), "-v"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert all(ENDED.fullmatch(line) for line in lines[:-1])
+    assert len(lines) == CHANGES + 1
+    assert [line.split()[2] for line in lines[:-1]] == [f"{n}/20" for n in range(1, 21)]
+    assert printed.out.startswith("cluster apply: 20 applied")
+
+
+def test_events_are_kept_in_a_file_as_they_happen(folder, tmp_path, capsys):
+    file = tmp_path / "events.jsonl"
+    assert main(["apply", "--config", str(folder), "-q", "--events", str(file)]) == 0
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (events[0]["type"], events[-1]["type"]) == ("apply_started", "apply_finished")
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    ended = [e["data"]["node"] for e in events if e["type"] == "node_finished" and e["data"]["kind"] != "barrier"]
+    assert len(set(ended)) == CHANGES
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder, tmp_path, capsys):
+    assert main(["apply", "--config", str(folder), "--events", str(tmp_path)]) == 1
+    assert "usage_error" in capsys.readouterr().err
+    assert not (folder / "graphs").exists()
+
+
+def test_a_full_disk_ends_the_file_and_not_the_apply(folder, capsys):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs the device /dev/full")
+    assert main(["apply", "--config", str(folder), "--events", "/dev/full"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("cluster apply: 20 applied")
+    assert printed.err.count("events are no longer written") == 1
+
+
+def test_a_reader_that_goes_away_does_not_end_the_apply(folder):
+    start()
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        [*PROGRAM, "apply", "--config", str(folder), "-v"], stdout=subprocess.PIPE, stderr=writer, check=False
+    )
+    os.close(writer)
+    assert run.returncode == 0
+    assert run.stdout.startswith(b"cluster apply: 20 applied")
