@@ -105,20 +105,23 @@ def in_session(
     """
     loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
     try:
-        return _run(
-            Session(workspace, loaded, Diagnostics(loaded.diagnostics)), operation, need, body, exclusive=exclusive
-        )
+        return _run(workspace, loaded, operation, need, body, exclusive=exclusive)
     except SourceMovedError:
         tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
-        loaded = load_desired(tree)
-        return _run(
-            Session(workspace, loaded, Diagnostics(loaded.diagnostics)), operation, need, body, exclusive=exclusive
-        )
+        return _run(workspace, load_desired(tree), operation, need, body, exclusive=exclusive)
 
 
-def _run(current: Session, operation: str, need: StateNeed, body: Callable[[Session], T], *, exclusive: bool) -> T:
-    """Run `body` in a session of which only the folder is loaded yet."""
-    workspace, loaded = current.workspace, current.loaded
+def _run(
+    workspace: Workspace,
+    loaded: LoadResult,
+    operation: str,
+    need: StateNeed,
+    body: Callable[[Session], T],
+    *,
+    exclusive: bool,
+) -> T:
+    """Run `body` in a session of a loaded folder."""
+    current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
     if loaded.desired is not None and not current.problems.has_errors:
         try:
             current.stores = workspace.open_stores(loaded.desired.storage)

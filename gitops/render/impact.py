@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gitops.core.dataclass import dataclass
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Address, Kind
+from gitops.model.change import Tier
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
 
 SHOWN = 20
@@ -33,13 +35,15 @@ _WHOLE = {
 class StepView:
     """A step with its users: the first of them by name, how many `more` there are, or a `note` in place of both.
 
-    A user is a `query`, and `how` it uses what the step changes, such as `reads, changed here`.
+    A user is a `query`, and `how` it uses what the step changes, such as `reads, changed here`. `empties` says that the migration
+    removes every type of a graph that holds rows.
     """
 
     step: Any
     users: tuple[dict[str, str], ...] = ()
     more: int = 0
     note: str = ""
+    empties: bool = False
 
     @property
     def using(self) -> int:
@@ -56,8 +60,15 @@ class StepView:
     @property
     def back(self) -> str:
         """What it costs to undo the step, beginning with the class; empty if nothing is known of it or it never runs."""
-        found = _class_of(self.step)
-        return "" if found is None else _BACK[found]
+        if self.empties and self.reversibility is Reversibility.IRREVERSIBLE:
+            return "irreversible: removing every type destroys the data of the graph"
+        return "" if self.reversibility is None else _BACK[self.reversibility]
+
+    @property
+    def reversibility(self) -> Reversibility | None:
+        """How hard it is to undo; None where nothing is known of it or it never runs."""
+        found = None if self.step.get("kind") == UnsupportedChange.kind else reversibility_of(self.step)
+        return Reversibility.IRREVERSIBLE if self.empties and found is Reversibility.LOSSY else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class MigrationView:
     @property
     def back(self) -> str:
         """What it costs to undo the whole migration; empty where nothing runs or something is not known."""
-        found = {_class_of(each.step) for each in self.steps}
+        found = {each.reversibility for each in self.steps}
         if not self.supported or not found or None in found:
             return ""
         return _WHOLE[next(each for each in reversed(Reversibility) if each in found)]
@@ -143,6 +154,8 @@ def migration_views(plan: Plan) -> dict[str, MigrationView]:
                 )
                 for each in found.results
             )
+        if preview.empties and change.tier is Tier.IRREVERSIBLE:
+            steps = tuple(replace(step, empties=True) for step in steps)
         views[change.address] = MigrationView(change.address, preview.supported, steps, results)
     return views
 
@@ -183,10 +196,6 @@ def result_line(view: ResultView) -> str:
     """The change of a result on one plain line."""
     parts = [f"{word} {', '.join(names)}" for word, names in (("loses", view.loses), ("gains", view.gains)) if names]
     return f"result of {view.query} " + (" and ".join(parts) or "has its columns in another order")
-
-
-def _class_of(step: Any) -> Reversibility | None:
-    return None if step.get("kind") == UnsupportedChange.kind else reversibility_of(step)
 
 
 def _by_schema(plan: Plan) -> dict[str, SchemaImpact]:
