@@ -186,6 +186,9 @@ class _Inspection:
             self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not say what it applies to")
         for scope in bindings or ():
             if scope != CLUSTER_SCOPE and Address(scope).graph not in self._schemas:
+                # A policy of several graphs stays as it is until all are gone that the folder declares no longer.
+                if self._state.observations.get(Address(scope), {}).get("kind") == "tombstone":
+                    continue
                 self._found.add(Code.POLICY_BINDING_UNKNOWN, address, f"{scope} is not applied")
             self._bound[scope].append(address.name)
 

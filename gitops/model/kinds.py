@@ -26,6 +26,7 @@ class Gate(NamedTuple):
 _APPLIED: Ruling = (Disposition.APPLIED, None)
 _DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
 _NEEDS_APPROVAL: Ruling = (Disposition.BLOCKED, Reason.APPROVAL_REQUIRED)
+_DEPENDENCY_WAITS: Ruling = (Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED)
 _RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
 
 
@@ -60,11 +61,19 @@ class Situation:
         graphs = self.deleted if known is None else self.deleted.intersection(known)
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
+    def unguarded(self, graph: str) -> bool:
+        """Whether a graph that is created would be without a policy that it is bound to, since that policy stays as it is."""
+        if graph not in self.created or not self.deleted:
+            return False
+        return any(graph in bound and self.guards(policy) for policy, bound in self.policy_graphs.items())
+
     def waits(self, graph: str | None) -> bool:
-        """Whether the graph is not created, or its schema not migrated, before that is approved."""
+        """Whether the graph is not created, or its schema not migrated, before something is approved."""
         if graph is None or graph in self.deleted:
             return False
-        return any(a in self.gated and a not in self.approved for a in (graph_address(graph), schema_address(graph)))
+        return self.unguarded(graph) or any(
+            a in self.gated and a not in self.approved for a in (graph_address(graph), schema_address(graph))
+        )
 
 
 class ResourceKind:
@@ -102,6 +111,8 @@ class GraphKind(ResourceKind):
             return _DEFERRED if graph in situation.schema_unsettled else (Disposition.DERIVED, None)
         if graph in situation.pending:
             return _RECOVERY_PENDING
+        if change.action is Action.CREATE and situation.unguarded(graph):
+            return _DEPENDENCY_WAITS
         new = change.action is Action.CREATE and change.before is None
         if new or change.address in situation.approved:
             return _APPLIED
@@ -128,6 +139,8 @@ class SchemaKind(ResourceKind):
         if change.action is Action.CREATE:
             if graph not in situation.created or pending:
                 return _RECOVERY_PENDING
+            if situation.unguarded(graph):
+                return _DEPENDENCY_WAITS
             own = graph_address(graph)
             return _NEEDS_APPROVAL if own in situation.gated and own not in situation.approved else _APPLIED
         if change.action is Action.UPDATE:
@@ -192,7 +205,7 @@ class QueryKind(ResourceKind):
         if pending:
             return _RECOVERY_PENDING
         if graph in situation.schema_unsettled or situation.waits(graph):
-            return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
+            return _DEPENDENCY_WAITS
         return _APPLIED
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
@@ -216,7 +229,7 @@ class PolicyKind(ResourceKind):
             return _RECOVERY_PENDING
         waits = any(graph in situation.created and situation.waits(graph) for graph in bound)
         if waits or situation.guards(change.address):
-            return Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED
+            return _DEPENDENCY_WAITS
         return _APPLIED
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those

@@ -246,8 +246,12 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
     declared = {g: desired.resources[f"schema.{g}"] for g in sorted(desired.graphs)}
     start = dict(cast.recorded)
     vanished = {graph for graph in seen.vanished if f"graph.{graph}" in start}
+    waiting = _bound_to_waiting_policies(seen, cast, desired)
     for graph, schema in declared.items():
-        if graph in vanished:
+        created = graph in vanished or f"graph.{graph}" not in start
+        if created and graph in waiting:
+            cast.free = False
+        elif graph in vanished:
             _create_again(seen, cast, desired, graph, halting=halting)
         elif f"graph.{graph}" not in start and graph not in cast.pending and not (halting and cast.failed):
             if graph in cast.live:
@@ -281,6 +285,26 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
             cast.used |= spent
     cast.free &= not cast.failed and not cast.pending
     return cast
+
+
+def _bound_to_waiting_policies(seen: Seen, cast: Forecast, desired: DesiredState) -> set[str]:
+    """The graphs that a policy is to be bound to which changes, and guards a graph whose delete waits."""
+    gone = _recorded_graphs(cast) - desired.graphs.keys()
+    stuck = set()
+    for graph in gone:
+        fit, _ = permit(seen, f"graph.{graph}", desired.config_digest, cast.recorded[f"graph.{graph}"])
+        if fit is None or graph in cast.pending or graph in seen.unseen:
+            stuck.add(graph)
+    bound: set[str] = set()
+    for address, wanted in desired.resources.items():
+        entry = seen.policies.get(address)
+        if entry is None:
+            continue
+        now, declared = entry.get("applies_to"), list(wanted.applies_to or ())
+        changes = entry["digest"] != wanted.digest or now != declared
+        if changes and (stuck if now is None else stuck.intersection(text.removeprefix("graph.") for text in now)):
+            bound.update(text.removeprefix("graph.") for text in declared)
+    return bound
 
 
 def _create_again(seen: Seen, cast: Forecast, desired: DesiredState, graph: str, *, halting: bool) -> None:
