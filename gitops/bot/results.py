@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.diagnostics import Diagnostic, Diagnostics, by_place
 from gitops.core.errors import GitopsError
 
 
@@ -74,5 +74,6 @@ def logged(failure: str, write: Callable[[], object]) -> Iterator[LogLine]:
 
 def diagnostic_lines(diagnostics: Iterable[Diagnostic]) -> Iterator[LogLine]:
     """One line for each diagnostic. They do not change the result of the run."""
-    for each in diagnostics:
-        yield LogLine(f"  {each.severity.value} {each.code} {each.path}: {each.message}")
+    for each in by_place(diagnostics):
+        where = f" {each.path}" if each.path else ""
+        yield LogLine(f"  {each.severity.value} {each.code}{where}: {each.message}")

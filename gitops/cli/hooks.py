@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     }
     handler = handlers.get(options.name)
     if handler is None:
-        complain(f"there is no hook {options.name!r}")
+        complain(f"{options.name} is not a hook of this program; known: {', '.join(handlers)}")
         return USAGE
     return handler(options.rest)
 
@@ -281,6 +281,11 @@ def _git_dir() -> str:
     return os.path.abspath(os.environ.get("GIT_DIR", "."))  # noqa: PTH100 - links stay as they are
 
 
+def _shown(line: bytes) -> str:
+    """A line of git that names a ref, each byte that cannot be shown spelled out."""
+    return visible(line.decode("utf-8", "backslashreplace").removesuffix("\n"))
+
+
 def _lines(count: int) -> Iterator[list[str]]:
     """Lines of `count` fields from git: `old new ref` for hooks of a server, `local-ref new ref old` for pre-push.
 
@@ -293,7 +298,9 @@ def _lines(count: int) -> Iterator[list[str]]:
             # Only the first field, a revision as a person typed it, may have blanks.
             fields = line.decode().removesuffix("\n").rsplit(" ", count - 1)
         except UnicodeDecodeError as error:
-            raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {line!r}") from error
+            raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref is not UTF-8: {_shown(line)}") from error
         if len(fields) != count or not all(map(str.isprintable, fields)):
-            raise GitopsError(Code.PUSH_REFUSED, f"the name of a ref cannot be shown: {line!r}")
+            raise GitopsError(
+                Code.PUSH_REFUSED, f"the name of a ref has characters that cannot be shown: {_shown(line)}"
+            )
         yield fields

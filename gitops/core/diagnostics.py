@@ -14,7 +14,7 @@ from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 
-__all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef"]
+__all__ = ["Diagnostic", "Diagnostics", "Severity", "SourceRef", "by_place"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -107,3 +107,15 @@ class Diagnostics:
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """As people read them: those of one file together where its first one is, from top to bottom; the others where they are."""
+    files: dict[str, int] = {}
+    placed = []
+    for number, d in enumerate(diagnostics):
+        at = (number, 0, 0)
+        if d.source is not None:
+            at = (files.setdefault(d.source.file, number), d.source.line, d.source.column)
+        placed.append((at, number, d))
+    return [d for _, _, d in sorted(placed, key=lambda each: each[:2])]

@@ -7,18 +7,28 @@ adapter turns every foreign exception into one of these, and a verb turns them i
 from __future__ import annotations
 
 import errno
+import re
 
 from gitops.core.codes import Code
+
+_LINE_END = re.compile(r"[\r\n]+")
+
+
+def one_line(text: str) -> str:
+    """The lines of a text on one line, without blank ones."""
+    return "; ".join(filter(None, map(str.strip, _LINE_END.split(text)))) if _LINE_END.search(text) else text
 
 
 class GitopsError(Exception):
     """Base of every error that this package raises on purpose; `code` is a registered diagnostic code."""
 
     def __init__(self, code: Code, detail: str, *, path: str = "", fix: str | None = None) -> None:
-        """`detail` is what is wrong; `path` names the place (config path, address or file).
+        """`detail` is what is wrong, on one line; `path` names the place (config path, address or file).
 
-        `fix` is what to do now, where the place knows more than the registry of codes: a command with its facts.
+        The lines of a longer text, such as what git printed, are joined: a problem is one line wherever it is shown. `fix` is
+        what to do now, where the place knows more than the registry of codes: a command with its facts.
         """
+        detail = one_line(detail)
         super().__init__(detail)
         self.code = code
         self.detail = detail

@@ -255,7 +255,7 @@ def run_program(
             raise UsageError(Code.GIT_FAILED, f"cannot start {argv[0]}: {error}") from error
     with process:
         try:
-            stdout, stderr, in_time = _collect(process, time.monotonic() + timeout_s)
+            stdout, stderr, in_time = _collect(process, argv[0], time.monotonic() + timeout_s)
             if in_time:
                 process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -265,7 +265,7 @@ def run_program(
     return Output(process.returncode, stdout, stderr.decode("utf-8", "replace"), timed_out=not in_time)
 
 
-def _collect(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes, bool]:
+def _collect(process: subprocess.Popen[bytes], program: str, deadline: float) -> tuple[bytes, bytes, bool]:
     """Read both pipes until they end or the time is up."""
     assert process.stdout is not None  # noqa: S101 - both were asked for
     assert process.stderr is not None  # noqa: S101
@@ -285,7 +285,7 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, 
                 key.data.extend(chunk)
             del stderr[_MAX_STDERR:]
             if len(stdout) > MAX_OUTPUT:
-                raise GitopsError(Code.GIT_FAILED, f"{process.args!r} wrote more than {MAX_OUTPUT} bytes")
+                raise GitopsError(Code.GIT_FAILED, f"{program} wrote more than {MAX_OUTPUT} bytes")
     return bytes(stdout), bytes(stderr), True
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostic, Severity, SourceRef
+from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
 from gitops.model.address import Address
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.model.plan import Plan
@@ -161,7 +161,7 @@ class ProblemView:
 def errors_and_warnings(diagnostics: Iterable[Diagnostic]) -> dict[str, tuple[ProblemView, ...]]:
     """Errors and warnings as two values of a template. What differs only in its place is one problem."""
     groups: dict[tuple[object, ...], list[Diagnostic]] = {}
-    for each in diagnostics:
+    for each in by_place(diagnostics):
         groups.setdefault((each.severity, each.code, each.message, each.source, each.fix), []).append(each)
     views = []
     for found in groups.values():

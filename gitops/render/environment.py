@@ -307,7 +307,7 @@ def _explain(error: Exception, own: Mapping[str, str], template: str) -> Templat
     line = getattr(error, "lineno", None) or line
     match error:
         case TemplateNotFound():
-            why = f"there is no template {error}"
+            why = f"the template {error} does not exist"
         case RecursionError():
             why, line = "it is nested too deeply, or calls itself", 0
         case TemplateError():

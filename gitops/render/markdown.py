@@ -31,8 +31,8 @@ _RUN = re.compile(r"`+")
 # Letters or digits, never mixed (a mix may be an issue key), with a little punctuation around. A number and a full stop
 # would start a list.
 _PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*[,;:.?]?|[0-9]+["']*[,;:?]?)[)"']*\Z""")
-# A word that a message of ours quotes as code.
-_QUOTED_WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)\Z""")
+# What a message of ours quotes as code, and any other word.
+_WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)(?!\S)|\S+""")
 _COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
 _FENCE = re.compile(r"(`{3,})[^`]*\Z")
@@ -79,19 +79,18 @@ def _span(shown: str) -> str:
 
 
 def text(value: str) -> str:
-    """`value` as running text on one line: plain words as they are, quoted words and runs of anything else as code spans."""
-    words = visible(_shortened(value), keep="\n\r\t").split()
+    """`value` as running text on one line: plain words as they are, what is quoted and runs of anything else as code spans."""
     parts: list[str] = []
     special: list[str] = []
-    for word in words:
-        quoted = _QUOTED_WORD.match(word)
+    for found in _WORD.finditer(visible(_shortened(value), keep="\n\r\t")):
+        word, before, quoted, after = found[0], found[1], found[2], found[3]
         if quoted is None and (not _PLAIN_WORD.match(word) or _COMMIT_LIKE.match(word)):
             special.append(word)
             continue
         if special:
             parts.append(_span(" ".join(special)))
             special = []
-        parts.append(word if quoted is None else f"{quoted[1]}{_span(quoted[2])}{quoted[3]}")
+        parts.append(word if quoted is None else f"{before}{_span(' '.join(quoted.split()))}{after}")
     if special:
         parts.append(_span(" ".join(special)))
     return " ".join(parts)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from gitops.approvals.decisions import open_debts
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Severity
+from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
@@ -59,7 +59,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
     """
     lines: list[str] = []
     fixes = set[str]()
-    for d in _by_place(diagnostics):
+    for d in by_place(diagnostics):
         is_error = d.severity is Severity.ERROR
         place = f" ({d.source})" if d.source is not None else ""
         where = f" {d.path}" if d.path else ""
@@ -68,18 +68,6 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
             fixes.add(d.fix)
             lines.append(f"      fix: {d.fix}")
     return lines
-
-
-def _by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Those of one file together where its first one is, in the order of their lines."""
-    files: dict[str, int] = {}
-    placed = []
-    for number, d in enumerate(diagnostics):
-        at = (number, 0, 0)
-        if d.source is not None:
-            at = (files.setdefault(d.source.file, number), d.source.line, d.source.column)
-        placed.append((at, number, d))
-    return [d for _, _, d in sorted(placed, key=lambda each: each[:2])]
 
 
 def _body(outcome: VerbOutcome) -> list[str]:

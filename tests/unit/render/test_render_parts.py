@@ -122,7 +122,7 @@ def test_a_pipe_cannot_end_a_cell():
         ("1. one", "`1.` one"),
         ("fixed in defaced 1234567", "fixed in `defaced 1234567`"),
         ("of `Knows`, see (`a.gq`)", "of `Knows`, see (`a.gq`)"),
-        ("`a b` and `@x`y `#1`", "`` `a b` `` and `` `@x`y `` `#1`"),
+        ("`a b` and `@x`y `#1`", "`a b` and `` `@x`y `` `#1`"),
         ("!12 ~bug %1 :tada: $5", "`!12 ~bug %1 :tada: $5`"),
     ],
 )
