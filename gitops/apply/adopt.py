@@ -56,9 +56,9 @@ def found_former(current: Session, *, adopt: bool) -> FormerLedger | None:
         return former
     if former.head is not None:
         remedy = restore_commands(cluster, former.head)
-    detail = f"there is no ledger branch, but there was a ledger: {former.found}; {remedy}"
+    detail = f"the ledger branch is missing, and an earlier ledger existed: {former.found}; {remedy}"
     if adopt:
-        detail = f"{former.found}: the target branch has other keys and rules than that ledger had; revert them first"
+        detail = f"{former.found}: the keys and rules of the target branch differ from those of that ledger; revert them first"
     raise GitopsError(Code.LEDGER_ADOPT_REQUIRED, detail, path=f"gitops/ledger/{cluster}")
 
 

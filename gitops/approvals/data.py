@@ -35,12 +35,12 @@ def data_refusal(change: Change, approved: Seen | None, growth: DataGrowth) -> t
         return None
     now, graph = change.seen, change.address.name
     if approved is None or now is None:
-        lacking = "it does not record what its approver saw of" if approved is None else "it is unknown what is in"
+        lacking = "it does not record what its approver saw of" if approved is None else "it is not known what is in"
         return Code.APPROVAL_DATA_UNKNOWN, f"{lacking} graph {graph}; run gitops refresh, then approve again"
     if approved.incarnation != now.incarnation:
         detail = f"it is for graph {approved.incarnation}, and {now.incarnation} is at this root now"
         return Code.APPROVAL_OTHER_GRAPH, detail
     if now.rows > growth.allowed(approved.rows):
-        detail = f"data grew since: {approved.rows:,} rows then, {now.rows:,} now; approve again"
+        detail = f"the graph has grown: {approved.rows:,} rows at the approval, {now.rows:,} rows now; approve again"
         return Code.APPROVAL_DATA_GREW, detail
     return None

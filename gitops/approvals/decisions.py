@@ -85,33 +85,33 @@ def verify_decision(
 
     problem = evidence.problem or _form_problem(evidence, decision, kind)  # 1
     if problem or decision is None:
-        return refused(problem or "it holds no decision")
+        return refused(problem or "it contains no decision")
     if not signature.signed:  # 2
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
         return refused(signature.problem or "the signature does not match the commit")
     if need.version >= ENTRY_VERSION:
         if decision.version < DECISION_VERSION:
-            return refused("it was signed with an earlier release; decide again")
+            return refused("it was signed with an earlier release; sign it again")
         problem = own_signature_problem(signature, evidence.own_signature)
     if problem:
         return refused(problem)
     principal = trust.principal(signature.key, at=need.at)  # 3
     if principal is None:
-        return refused(f"its {signature.key_type} key is not trusted at this position")
+        return refused(f"its {signature.key_type} key is not trusted")
     problem = _permission_problem(principal, kind, need, trust, signature.key)  # 4
     if problem:
         return refused(problem)
     if decision.target != need.target:  # 5
         return refused("it is for another repository, cluster, environment, branch or folder")
     if (decision.approval_id, decision.subject) != (need.approval_id, need.commit):  # 6
-        return refused("it names another commit than that of the approval")
+        return refused("it names a different commit than the approval")
     return DecisionVerification(evidence, principal, approver=need.principal)
 
 
 def _form_problem(evidence: DecisionEvidence, decision: Decision | None, kind: DecisionKind) -> str:
     if decision is None or decision.kind is not kind:
-        return f"it does not {kind}"
+        return f"it is not a {kind} commit"
     if evidence.parents != (decision.ledger_head,) or not evidence.on_chain:
         return "its parent is not the ledger entry that it names"
     return ""
@@ -124,7 +124,7 @@ def _permission_problem(principal: str, kind: DecisionKind, need: DecisionNeed, 
         may = own or trust.may_approve(principal) or principal in trust.ledger_signers
         return "" if may else f"{principal} may not revoke what {need.principal} approved"
     if own:
-        return f"{principal} is the person who acted alone"
+        return f"{principal} gave the emergency approval, so another person has to countersign it"
     return "" if trust.may_approve(principal) else f"{principal} is not an approver"
 
 

@@ -79,7 +79,7 @@ class KnownOrigins:
 
     pushed: Callable[[str], tuple[Pushed, ...]] = lambda _: ()
     merged: Mapping[str, str] = field(default_factory=dict)
-    missing: str = "no push of it is known"
+    missing: str = "no push of it is on record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Origins:
         # Rule 4.
         if len(self._commits) > MOST_COMMITS:
             return authors(
-                [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits are not applied")]
+                [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
         # Rule 1; a commit of rule 2 (e) stands for those of its request.
         found = self._judged_until(commit for commit in self._commits if self._counted.counts(commit, address))
@@ -126,7 +126,9 @@ class Origins:
         if not earlier and all(head is not None and self._reader.resolve(head) is not None for head in stand):
             found = self._judged_until(self._commits)
         if not earlier and not found:
-            return authors([Origin(self._unapplied.heads[-1], How.UNKNOWN, "no commit is known that made this change")])
+            return authors(
+                [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
+            )
         return authors([*earlier, *found])
 
     def touched(self) -> bool:

@@ -224,14 +224,14 @@ def _signer(case: _Case) -> _Refusal | None:
     signature, approval, trust = case.evidence.signature, case.approval, case.trust
     principal = trust.principal(signature.key, at=case.need.at)
     if principal is None:
-        return Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted at this position"
+        return Code.APPROVAL_SIGNER_UNKNOWN, f"its {signature.key_type} key is not trusted"
     grant = case.statement.grant
     if grant is not None:
         if principal not in trust.ledger_signers:
             return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} does not sign attestations"
         principal = trust.account(grant.account)
         if principal is None:
-            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules do not map {grant.account} to a person"
+            return Code.APPROVAL_ACCOUNT_UNKNOWN, f"approvals.accounts lists no person for {grant.account}"
     if principal != approval.approved_by:
         return Code.APPROVAL_MALFORMED, f"signed by {principal} in the name of {approval.approved_by}"
     return None
@@ -249,7 +249,7 @@ def _permission(case: _Case) -> _Refusal | None:
         return None
     tier = change.tier or Tier.IRREVERSIBLE
     if via is Via.FORGE and tier not in trust.via_forge:
-        return Code.APPROVAL_VIA_REFUSED, f"a review does not count for a change that is {tier}"
+        return Code.APPROVAL_VIA_REFUSED, f"a review on the forge does not count for a change that is {tier}"
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
     own = names & {author.casefold() for author in case.need.authors}
@@ -317,9 +317,9 @@ def _form_problem(
         return "it changes more than its own document"
     has, wants = (statement.grant, statement.emergency), (statement.via is Via.FORGE, statement.via is Via.BREAK_GLASS)
     if tuple(part is not None for part in has) != wants:
-        return "its grant or emergency does not fit how it was given"
+        return "it contradicts itself about whether a review, one person alone or a signature gave it"
     same = statement.approval_id == approval.approval_id and statement.config_digest == approval.bound_config_digest
-    return None if same else "its message and its document differ"
+    return None if same else "its message does not match its document"
 
 
 def _time_problem(case: _Case) -> str | None:

@@ -169,7 +169,7 @@ def approve_in_session(
                 if plan_digest in (None, about.plan.digest):
                     written = write()
                 else:
-                    detail = f"the plan is {about.plan.digest} now, not {plan_digest}"
+                    detail = f"the plan is now {about.plan.digest}, not {plan_digest}"
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail)
             except GitopsError as error:
                 # Even a code that is usually a warning means here that there is no approval.
@@ -204,7 +204,9 @@ def read_gated_change(current: Session, address: Address) -> GatedChange:
     """The gated change of `address` in a plan made now. Raises GitopsError `approval_not_required`, `ledger_missing`."""
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
-        raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to approve against", path=address)
+        raise GitopsError(
+            Code.LEDGER_MISSING, "the cluster has no ledger branch, which an approval needs", path=address
+        )
     plan, _ = plan_session(current, current.state)
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
@@ -278,7 +280,7 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     change = plan.change(address)
     if requirement is None or change is None:
         gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
-        detail = f"{address} has no change that needs an approval; gates: {gates}"
+        detail = f"{address} has no change that needs an approval; these have one: {gates}"
         fix = f"write the address of a resource: gitops approve graph.{address}" if is_name(address) else None
         raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address, fix=fix)
     return change, requirement

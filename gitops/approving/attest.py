@@ -61,18 +61,18 @@ def attest(
     def make(current: Session, gated: GatedChange) -> tuple[Approval, str]:
         store, reviewed = publisher.store, grant.commit
         if plan_digest not in (None, gated.plan.digest):
-            detail = f"the plan is {gated.plan.digest} by now; look at it, then approve it"
+            detail = f"the plan is now {gated.plan.digest}; review it, then approve it"
             raise GitopsError(Code.COMMAND_REFUSED, detail, path=address)
         principal = gated.trust.account(grant.account)
         if principal is None:
-            detail = f"the rules do not map {grant.account} ({grant.login}) to a person"
+            detail = f"approvals.accounts lists no person for {grant.account} ({grant.login})"
             raise GitopsError(Code.APPROVAL_ACCOUNT_UNKNOWN, detail, path=address)
         target = gated.governance.target
         if store.resolve(reviewed) is None:
-            raise GitopsError(Code.GIT_OBJECT_MISSING, f"commit {reviewed[:12]}, which was reviewed, is not here")
+            raise GitopsError(Code.GIT_OBJECT_MISSING, f"the reviewed commit {reviewed[:12]} is missing here")
         tree = store.subtree(store.commit(reviewed).tree, target.path)
         if tree is None:
-            detail = f"commit {reviewed[:12]}, which was reviewed, has no folder {target.path}"
+            detail = f"the reviewed commit {reviewed[:12]} has no folder {target.path}"
             raise GitopsError(Code.APPROVAL_STALE, detail)
         listing = current.opened.ledger.approvals()
         # Those of the same review or comment, of any commit. Login and address are for people, and may change.
@@ -156,7 +156,7 @@ def revoke_lapsed(
         return review.state is not ReviewState.APPROVED and (grant.source is GrantSource.REVIEW or review.at > grant.at)
 
     return tuple(
-        revoke(context, approval.approval_id, f"{grant.account} does not approve any more")
+        revoke(context, approval.approval_id, f"{grant.account} withdrew the approval")
         for _, approval, grant in attested
         if approval.approval_id not in consumed
         and (approval.approval_id, approval.approved_by) not in revoked

@@ -126,7 +126,9 @@ def _find_approval(
     Raises GitopsError `approval_spent`, `approval_not_found`.
     """
     if view.state is not None and approval_id in view.state.approval_records:
-        raise GitopsError(Code.APPROVAL_SPENT, f"{approval_id} is consumed; it cannot be revoked any more")
+        raise GitopsError(
+            Code.APPROVAL_SPENT, f"approval {approval_id} was consumed by an applied change, so it cannot be revoked"
+        )
     listing = context.ledger.approvals()
     named = [
         (evidence, evidence.approval)
@@ -134,7 +136,7 @@ def _find_approval(
         if evidence.approval is not None and evidence.approval.approval_id == approval_id
     ]
     if not named:
-        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"there is no approval {approval_id}")
+        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id} does not exist")
     # Where there are copies, the one on the branch of that name.
     evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
     about = DecisionSubject(
@@ -224,7 +226,7 @@ def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:
     for problem in view.problems:
         raise GitopsError(problem.code, problem.message, path=problem.path)
     if view.head is None or view.trust is None:
-        raise GitopsError(Code.LEDGER_MISSING, "there is no ledger branch to decide against")
+        raise GitopsError(Code.LEDGER_MISSING, "the cluster has no ledger branch, which this needs")
     return view, view.trust
 
 

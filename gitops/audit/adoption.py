@@ -31,13 +31,13 @@ def check_adoption(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -
     if previous is None or (waits is None) != (entry.kind is not EntryKind.ADOPT):
         if previous is None and entry.kind is not EntryKind.ADOPT:
             return
-        detail = "an import over an earlier ledger is followed by its adoption, and nothing else adopts anything"
+        detail = "the entry after an import over an earlier ledger must adopt it, and no other entry may adopt"
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail)
     if waits is None:
         return
     due = adoption_change(previous.entry, previous.commit.id, waits)
     listed = [(c.resource, c.operation, c.before, c.after, c.disposition) for c in entry.changes]
     if listed != [(due.address, due.action.value, due.before, due.after, Disposition.APPLIED.value)]:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "what was adopted is not what the import found")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the adopted ledger is not the one that the import found")
     if due.address not in approved:
         raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the earlier ledger was given up without a valid approval")

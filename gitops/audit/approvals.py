@@ -68,10 +68,12 @@ def check_debt_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> 
         known = consumed is not None and is_approval_record(new[record])
         debt = debt_of(consumed.verification.evidence) if known and consumed is not None else None
         if new[record].get("debt") != (None if debt is None else debt_form(debt)):
-            raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, f"the record of {record} does not hold the debt of its use")
+            raise IntegrityError(
+                Code.LEDGER_DEBT_MISMATCH, f"the record of approval {record} lacks the debt of its emergency"
+            )
         debts |= set() if debt is None else {debt}
     if set(found.entry.debts) != debts or len(found.entry.debts) != len(debts):
-        raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "the entry does not list the debts that its emergencies leave")
+        raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "the entry does not list the debts of its emergencies")
     for settlement in found.entry.settled:
         record_of = new.get(settlement.countersignature, {})
         recorded = (record_of.get("countersigns"), record_of.get("principal"))
@@ -126,9 +128,7 @@ def _check_revocation(walk: Walk, found: VerifiedEntry, consumed: ConsumedApprov
 def _check_settlements(walk: Walk, found: VerifiedEntry) -> None:
     """Part 4."""
     if found.entry.settled and (found.entry.kind is not EntryKind.COUNTERSIGN or found.entry.changes):
-        raise IntegrityError(
-            Code.LEDGER_DEBT_MISMATCH, "a debt is settled by an entry of its own, which changes nothing"
-        )
+        raise IntegrityError(Code.LEDGER_DEBT_MISMATCH, "only an entry that changes nothing else may settle a debt")
     debts = {debt.approval_id: debt for debt in open_debts(walk.state)}
     for settlement in found.entry.settled:
         debt = debts.pop(settlement.approval_id, None)

@@ -28,7 +28,7 @@ def check_revocations(walk: Walk, found: VerifiedEntry) -> None:
     """Rule 1, and rule 2 of the entry. Raises IntegrityError `ledger_entry_invalid`."""
     entry = found.entry
     if bool(entry.revoked) != (entry.kind is EntryKind.REVOKE) or (entry.revoked and entry.changes):
-        detail = "revocations are recorded by an entry of their own, which changes nothing"
+        detail = "only an entry that changes nothing else may record revocations"
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, detail)
     for revocation in entry.revoked:
         if problem := _problem(walk, found, revocation):
@@ -50,7 +50,7 @@ def _problem(walk: Walk, found: VerifiedEntry, revocation: RecordedRevocation) -
     evidence = read_decision_evidence(walk.reader, "", revocation.commit, walk.numbers)
     at = parse_timestamp(found.entry.at)
     if evidence.decision is None or at is None:
-        return evidence.problem or "it holds no decision"
+        return evidence.problem or "it contains no decision"
     subject = evidence.decision.subject
     need = DecisionNeed(found.entry.target, at, revocation.approval_id, subject, revocation.approver or "")
     verified = verify_decision(evidence, DecisionKind.REVOKE, need, found.before)
@@ -64,7 +64,8 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
     records, last = walk.state.approval_records, walk.previous
     for commit, record in sorted(records.items()):
         if "revokes" in record and commit not in branches:
-            yield f"the branch of revocation {commit[:12]} is gone; the ledger keeps it: {record['revokes']} stays revoked"
+            kept = f"the ledger still records it: {record['revokes']} stays revoked"
+            yield f"the branch of revocation {commit[:12]} was deleted, and {kept}"
     at = None if last is None else parse_timestamp(last.entry.at)
     if last is None or at is None:
         return

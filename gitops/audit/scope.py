@@ -33,7 +33,7 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
     """Rule 1. Raises IntegrityError `ledger_entry_invalid`."""
     if walk.previous is None:
         if entry.scope is not None and entry.scope.target != entry.target:
-            raise _invalid("the first entry is for another place than it records")
+            raise _invalid("the place of the first entry is not the one that it records")
         return
     before = walk.previous.entry
     if entry.version < _FIRST_RELEASE <= before.version:
@@ -58,13 +58,13 @@ def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> N
     if entry.kind is EntryKind.SCOPE:
         _check_move(entry, before, scope, approved)
     elif scope != before and not (scope is None and entry.kind not in _WORKING):
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster moved without an approval of just that")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
     elif entry.kind is not EntryKind.ADOPT and any(
         c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.APPLIED for c in entry.changes
     ):
-        raise _invalid("a change of the cluster is recorded by an entry of its own")
+        raise _invalid("only an entry with no other change may change the cluster")
     if before is not None and before.closed and entry.kind in _WORKING:
-        raise _invalid("the ledger was closed before")
+        raise _invalid("an earlier entry closed the ledger")
     if scope is not None and not scope.closed and (previous is None or entry.kind is EntryKind.SCOPE):
         _check_storage(walk, entry, scope)
 
@@ -75,14 +75,14 @@ def _check_move(
     """Rule 2."""
     address = cluster_address(entry.target.cluster)
     if before is None or after is None or len(entry.changes) != 1 or address not in approved:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster moved without an approval of just that")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the cluster was moved without an approval of that move")
     change = entry.changes[0]
     closes = change.operation == Action.DELETE
     moved = (change.resource, change.disposition, change.before, change.after)
     due = (address, Disposition.APPLIED.value, before.digest, None if closes else after.digest)
     right = after == replace(before, closed=True) if closes else after.home == before.home and not after.closed
     if moved != due or not right:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the approved change of the cluster is another one")
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "the approval is for another change of the cluster")
 
 
 def _check_storage(walk: Walk, entry: LedgerEntry, scope: ClusterScope) -> None:

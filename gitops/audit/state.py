@@ -48,7 +48,9 @@ def check_transition(transition: StateTransition) -> None:
     """Raise IntegrityError `ledger_state_mismatch` or `ledger_change_unapproved` for the first rule that does not hold."""
     entry, before, after = transition.entry, transition.before, transition.after
     if after.revision != entry.state_revision:
-        raise _mismatch(f"state revision {after.revision} is not the entry's {entry.state_revision}")
+        raise _mismatch(
+            f"the state has revision {after.revision}, and the entry records revision {entry.state_revision}"
+        )
     if entry.kind in (EntryKind.INTENT, EntryKind.REPAIR) and after != before:
         raise _mismatch(
             "an announcement changed the state" if entry.kind is EntryKind.INTENT else "a repair changed it"
@@ -74,12 +76,12 @@ def _completed_operations(transition: StateTransition) -> tuple[AnnouncedOperati
     """The operations that this entry records as completed, in order."""
     before, after = transition.before.recovery_records, transition.after.recovery_records
     if any(after.get(operation) != record for operation, record in before.items()):
-        raise _mismatch("the record of an earlier recovery is gone")
+        raise _mismatch("the record of an earlier recovery is missing")
     completed = []
     for operation in sorted(after.keys() - before.keys()):
         known = transition.announced.get(operation)
         if known is None:
-            raise _mismatch(f"operation {operation} was completed without having been announced")
+            raise _mismatch(f"operation {operation} was completed, and no entry announced it")
         completed.append(known)
     return tuple(completed)
 
@@ -87,7 +89,7 @@ def _completed_operations(transition: StateTransition) -> tuple[AnnouncedOperati
 def _check_approval_records(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> None:
     before, after = transition.before.approval_records, transition.after.approval_records
     if any(after.get(approval) != record for approval, record in before.items()):
-        raise _mismatch("the record of a used approval is gone")
+        raise _mismatch("the record of a consumed approval is missing")
     used = {use.approval_id for use in transition.entry.approvals}
     taken_in = {settlement.countersignature for settlement in transition.entry.settled}
     taken_in |= {revocation.commit for revocation in transition.entry.revoked}
@@ -96,12 +98,12 @@ def _check_approval_records(transition: StateTransition, completed: tuple[Announ
     recovered = (transition.announced.get(operation) for operation in transition.entry.recovered)
     spent = {a for known in recovered if known is not None and known.permitted for a in known.intent.approval_ids}
     if not after.keys() - before.keys() <= used | deleted | taken_in | spent:
-        raise _mismatch("an approval is recorded as used that the entry did not use")
+        raise _mismatch("the state records an approval as consumed that the entry did not use")
     consumed = deleted | (
         used if transition.entry.kind in (EntryKind.APPLY, EntryKind.SCOPE, EntryKind.ADOPT) else set()
     )
     if not consumed <= after.keys():
-        raise _mismatch("an approval that was used is not recorded, so it could be used again")
+        raise _mismatch("a consumed approval is not recorded, so it could be used again")
 
 
 def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperation, ...]) -> LedgerState:

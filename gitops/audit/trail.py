@@ -185,7 +185,7 @@ def settlement_problem(reader: GitReader, settlement: DebtSettlement, debt: Debt
     verification = verify_decision(evidence, DecisionKind.COUNTERSIGN, need, before)
     decision = evidence.decision
     if not verification.accepted or decision is None:
-        return verification.problem or "it holds no decision"
+        return verification.problem or "it contains no decision"
     if (verification.principal, decision.decision_id) != (settlement.principal, settlement.countersignature):
         return f"the entry names {settlement.countersignature} of {settlement.principal}, its commit says otherwise"
     return ""
@@ -201,7 +201,7 @@ def change_of(listed: EntryChange) -> Change:
     try:
         action = Action(listed.operation)
     except ValueError:
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"there is no operation {listed.operation!r}") from None
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, f"the operation {listed.operation!r} does not exist") from None
     return Change(
         listed.resource,
         action,

@@ -136,7 +136,7 @@ def _start(walk: Walk, scope: AuditScope, head: str) -> tuple[list[AuditFinding]
         return [], 0
     number = walk.numbers.get(scope.since)
     if number is None:
-        detail = f"head {head[:12]} does not continue {scope.since[:12]}, after which the audit was to start"
+        detail = f"the audit should start after {scope.since[:12]}, which is not an ancestor of head {head[:12]}"
         return [AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)], 0
     try:
         start_after(walk, scope.since, approved_addresses)
@@ -213,7 +213,7 @@ def _check_repair(walk: Walk, found: VerifiedEntry) -> None:
     entry = found.entry
     repairs = entry.kind is EntryKind.REPAIR
     if (entry.quarantined and not repairs) or (repairs and (entry.changes or entry.number == 1)):
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "a repair is an entry of its own, which changes nothing")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "a repair is an entry that changes nothing else")
     if repairs:
         removed = ", ".join(commit[:12] for commit in entry.quarantined) or "none"
         walk.notes.append(f"entry {entry.number}: the branch was repaired by {entry.actor}; commits removed: {removed}")
@@ -224,13 +224,15 @@ def _check_trust(found: VerifiedEntry, approved: frozenset[str]) -> None:
     entry = found.entry
     before, after = found.before.digest_in(entry.version), found.after.digest_in(entry.version)
     if (entry.policy_digest, entry.trust_digest) != (before, after):
-        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names other keys and rules than it holds")
+        raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry names a digest that its keys and rules do not have")
     if before == after:
         return
     address = trust_address(entry.target.cluster)
     moves = [(c.before, c.after) for c in entry.changes if c.resource == address]
     if entry.kind is not EntryKind.APPLY or address not in approved or moves != [(before, after)]:
-        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules changed without an approval of just that")
+        raise IntegrityError(
+            Code.LEDGER_CHANGE_UNAPPROVED, "keys or rules were changed without an approval of that change"
+        )
 
 
 def _check_blobs(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:

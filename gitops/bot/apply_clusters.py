@@ -59,7 +59,7 @@ def apply_cluster(
     for _ in range(_MOST_ROUNDS):
         newest = context.project.head_of(rule.ref)
         if newest is None:
-            yield LogLine(f"apply of {rule.name}: there is no branch {rule.branch}", RunResult.PROBLEMS)
+            yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return
         if newest == applied:
             return
@@ -189,7 +189,7 @@ def _missing_verdict(
     if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in requests):
         return ()
     origin = ", ".join(f"request {r.number}" for r in requests) or "no request"
-    detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not call approved"
+    detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not report as approved"
     return diagnostics_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
 
 

@@ -48,7 +48,7 @@ def attest_command(
     """Attest `/gitops approve ADDRESS DIGEST`. Raises GitopsError if it does not count."""
     made = _plan(context.workspace_of(rule, request))
     if made.digest != command.digest:
-        detail = f"the plan is {made.digest} now, not {command.digest[:12]}; look at it, then approve it"
+        detail = f"the plan is now {made.digest}, not {command.digest[:12]}; review it, then approve it"
         raise GitopsError(Code.COMMAND_REFUSED, detail, path=command.address)
     gate = next((each for each in made.approvals_required if each.resource == command.address), None)
     if gate is None:
@@ -139,7 +139,7 @@ def _attest(
 
 def _publisher(context: EventContext, rule: ClusterRule) -> ApprovalPublisher:
     if context.bot.approval_publisher is None:
-        raise GitopsError(Code.SIGNING_KEY_MISSING, "the bot has no key here to sign attestations with")
+        raise GitopsError(Code.SIGNING_KEY_MISSING, "the bot has no key on this machine to sign attestations with")
     return context.bot.approval_publisher(rule.name)
 
 

@@ -119,12 +119,12 @@ def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[
     """Remove a lock by its id; it is not an error if the lock is gone already."""
     head = context.project.head_of(rule.ref)
     if head is None:
-        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
     outcome = force_unlock(context.workspace_at(rule, head, in_place=True), lock_id)
     for each in outcome.diagnostics:
         if each.severity == "error" and each.code != Code.STATE_LOCK_MISSING:
             raise GitopsError(each.code, each.message, path=each.path)
-    yield LogLine(f"unlock of {rule.name}: {'removed' if outcome.lock_removed else 'the lock is gone already'}")
+    yield LogLine(f"unlock of {rule.name}: {'removed' if outcome.lock_removed else 'the lock is not held'}")
 
 
 def _refuse(

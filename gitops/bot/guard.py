@@ -28,7 +28,7 @@ from gitops.config.source import SourceTree
 from gitops.config.target_branches import CONFIG_FILE, named_refs
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Severity
+from gitops.core.diagnostics import Severity, by_place
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.forge.people import COMMENTS, check_pushed_comment
 from gitops.git.port import ZERO, GitReader, RefUpdate
@@ -107,7 +107,7 @@ class PushGuard:
         elif f"{ref}/".startswith(_OWN):
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):
-            raise _refused("where file systems ignore case this is a ref of the bot; give it another name")
+            raise _refused("on a file system that ignores case this is a ref of the bot; rename it")
         elif ref == self._default_ref or ref in self._targets or ref in self._recorded:
             yield from self._check_target(update)
         elif self._governed:
@@ -144,7 +144,7 @@ class PushGuard:
         rule = next((r for r in self._declared() if r.name == name), None)
         target = None if rule is None else self._reader.resolve(rule.ref)
         if target is None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no cluster {name}")
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"cluster {name} does not exist")
         trust = trust_root(trust_at(self._reader, self._reader.commit(target).tree))
         if trust.digest != first_entry(self._reader, update.new).after.digest:
             detail = "the first entry has other keys and rules than the target branch"
@@ -260,10 +260,11 @@ class PushGuard:
 
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:
-            yield f"cluster_not_found: cluster {rule.name} no longer has a folder {rule.path}"
+            remedy = "keep the folder, or remove the cluster from gitops.yaml"
+            yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path}; {remedy}"
             return
         require_plain(self._reader, folder, rule.path)
-        for problem in load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics:
+        for problem in by_place(load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics):
             if problem.severity is Severity.ERROR:
                 source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
                 yield f"{problem.code}: {problem.path}: {problem.message}{source}"
@@ -272,10 +273,10 @@ class PushGuard:
         """Rule 6. A ref that replaces an object may be deleted."""
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
-            raise _refused("a ref that replaces an object would show other commits than those that are verified")
+            raise _refused("refs/replace makes git show other commits than those that are verified; delete the ref")
         for target in (self._default_ref, *self._targets):
             if _folded(target) == folded:
-                raise _refused(f"where file systems ignore case this is {target}; give it another name")
+                raise _refused(f"on a file system that ignores case this is {target}; rename it")
 
     def _declared(self) -> tuple[ClusterRule, ...]:
         """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""

@@ -139,7 +139,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     if needed := sorted({*now.missing} - {*before.missing}):
         facts.append(f"an approval is missing now for {_listed(needed)}")
     if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
-        facts.append(f"no approval is missing any more for {_listed(given)}")
+        facts.append(f"all approvals are there now for {_listed(given)}")
     if before.head != now.head:
         facts.append(f"its head moved from {before.head[:12]} to {now.head[:12]}")
     if before.base != now.base:

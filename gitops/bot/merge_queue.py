@@ -100,7 +100,7 @@ def _differences(
     target = context.project.head_of(rule.ref)
     touching = [r for r in requests if changes_cluster(context.project, rule, target, r.head)]
     if not touching:
-        detail = "no open request of the forge is known to contain the changes of the group"
+        detail = "no open change request of the forge contains the changes of the group"
         yield from diagnostics_of(GitopsError(Code.QUEUE_PLAN_DIFFERS, detail, path=rule.name))
     for request in touching:
         kept = kept_plan(context.project, rule.name, request.number)

@@ -37,7 +37,7 @@ def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]
     for request in found:
         yield from plan_request(context, request)
     if not found:
-        yield LogLine("there is no such open change request")
+        yield LogLine("the forge has no open change request with this number")
 
 
 def plan_request(

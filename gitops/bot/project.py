@@ -128,7 +128,7 @@ class Project:
             detail = f"the ledger of {rule.name} does not begin with a commit of branch {rule.branch}"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
         if trust_root(trust_at(store, store.commit(source.commit).tree)).digest != first.after.digest:
-            detail = f"the ledger of {rule.name} begins with other keys and rules than its source commit"
+            detail = f"the first keys and rules of the ledger of {rule.name} are not those of its source commit"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
     def position(self, rule: ClusterRule) -> LedgerPosition:
@@ -321,9 +321,7 @@ class Project:
             raise ConflictError(Code.STATE_CAS_MISMATCH, "another run moved the cluster during this command")
         target = entry.target if entry.scope is None else entry.scope.target
         if (place.rule.path, place.rule.ref) != (target.path, target.ref):
-            detail = (
-                f"what {place.rule.branch} declares at {place.rule.path} is not where the ledger records the cluster"
-            )
+            detail = f"the ledger records the cluster at another place than branch {place.rule.branch}, folder {place.rule.path}"
             raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
         commit = place.commit
         applied = None if entry.source is None else entry.source.commit
@@ -331,7 +329,7 @@ class Project:
             return
         store = self.tools.store
         if store.resolve(applied) is None:
-            detail = f"commit {applied[:12]}, applied last, is not in the history of the branch"
+            detail = f"the history of the branch lacks commit {applied[:12]}, which was applied last"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail)
         if not store.is_ancestor(applied, commit):
             raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
@@ -341,7 +339,7 @@ class Project:
         others = [self.position(other) for other in self.clusters(config)]
         known = [each.trust for each in others if each.trust is not None and not (each.scope and each.scope.closed)]
         if known and trust.digest not in {each.digest for each in known}:
-            detail = "the keys and rules of this commit are in force in no other ledger of the repository"
+            detail = "no other ledger of the repository has the keys and rules of this commit in force"
             raise GitopsError(Code.CLUSTER_RULES_DIFFER, detail, path=CONFIG_FILE)
 
     def _origins(

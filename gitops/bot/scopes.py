@@ -89,7 +89,7 @@ class Scopes:
         if repository is None:
             anchor = self.head_of(rule.ref) or commit
             if anchor is None:
-                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
+                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
             repository = _ROOT + self.store.commits_between(None, anchor, first_parent=True)[-1].id
         return ClusterTarget(repository, rule.name, rule.environment, rule.ref, rule.path)
 
@@ -118,7 +118,7 @@ class Scopes:
         elif chosen.ref != found.ref:
             head = self.head_of(chosen.ref)
             if head is None:
-                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {chosen.branch}", path=rule.name)
+                raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {chosen.branch} does not exist", path=rule.name)
             commit, root = head, self.store.commit(head).tree
 
         tree = self.store.subtree(root, chosen.path)

@@ -48,7 +48,9 @@ class SilentForge:
         for request in self._requests:
             if request.number == number:
                 return request
-        raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no token to ask the forge for request {number}")
+        raise GitopsError(
+            Code.REQUEST_NOT_FOUND, f"asking the forge for request {number} needs a token: set GITOPS_TOKEN"
+        )
 
     def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:  # noqa: ARG002 - the interface of the port
         """Unknown: no commit has an origin by a request."""
@@ -72,7 +74,9 @@ class SilentForge:
 
     def propose(self, source: str, target: str, title: str, body: str) -> ChangeRequest:  # noqa: ARG002 - see above
         """Refuse. Raises GitopsError `forge_refused`."""
-        raise GitopsError(Code.FORGE_REFUSED, f"there is no token to propose {source.removeprefix('refs/heads/')} with")
+        raise GitopsError(
+            Code.FORGE_REFUSED, f"proposing {source.removeprefix('refs/heads/')} needs a token: set GITOPS_TOKEN"
+        )
 
     def upsert_issue(self, marker: str, title: str, body: str) -> str:  # noqa: ARG002 - the interface of the port
         """Write nothing, at no address."""

@@ -66,7 +66,7 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
     if position.applied is not None:
         context.project.fetch_commits(position.applied)
     if position.applied is None:
-        reason = "there is no ledger yet"
+        reason = "the cluster has no ledger yet"
     elif trees_differ(context.project, rule, store.commit(head).tree, store.commit(position.applied).tree):
         reason = f"branch {rule.branch} is ahead of the ledger at {head[:12]}"
     elif ledger.intents().intents:

@@ -136,7 +136,7 @@ def _report(local: LocalProject, rule: ClusterRule, head: str, options: argparse
     if options.pin is not None and Path(options.pin).exists():
         pin = read_pin(_file_bytes(options.pin))
         if pin.cluster != rule.name:
-            raise IntegrityError(Code.PIN_INVALID, f"it is for cluster {pin.cluster}", path=options.pin)
+            raise IntegrityError(Code.PIN_INVALID, f"it is the pin of cluster {pin.cluster}", path=options.pin)
         since = pin.commit
     witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
     scope = AuditScope(since, witnesses, lambda first: local.project.anchor(rule, first), on_verified)
@@ -160,7 +160,9 @@ def _head(local: LocalProject, rule: ClusterRule) -> str:
     heads = local.heads(rule)
     known = heads.known()
     if local.project.head_of(heads.ref) is None and (known.pin or known.branch) is not None:
-        raise IntegrityError(Code.LEDGER_DIVERGED, "the ledger branch was seen here before and is gone", path=heads.ref)
+        raise IntegrityError(
+            Code.LEDGER_DIVERGED, "the ledger branch is missing, although this repository has seen it", path=heads.ref
+        )
     return local.project.ledger_head(rule)
 
 
@@ -193,8 +195,8 @@ def _check_fetched(local: LocalProject, rule: ClusterRule, head: str) -> None:
     if repository.is_ancestor(head, seen) and remote.newest_fetched(heads.ref, head):
         newer = len(entry_ids(repository, seen)) - len(entry_ids(repository, head))
         detail = (
-            f"this clone is behind by {newer}: it fetched entries up to {head[:_SHORT]}, and {seen[:_SHORT]} was seen here "
-            "since: git fetch; if that does not bring it, the remote went back to an old state: do not apply then"
+            f"this clone is {newer} entries behind: it has fetched up to {head[:_SHORT]}, and has seen {seen[:_SHORT]} since; "
+            "run git fetch, and if that entry stays missing, do not apply: the remote serves an old state"
         )
         raise GitopsError(Code.LEDGER_BEHIND, detail, path=rule.name)
 
@@ -227,7 +229,7 @@ def _remember_head(local: LocalProject, rule: ClusterRule, report: AuditReport) 
     known = heads.known()
     if report.head in (known.seen, known.note):
         return report
-    return replace(report, notes=(*report.notes, f"the head could not be remembered in this repository{problem}"))
+    return replace(report, notes=(*report.notes, f"this repository could not remember the head{problem}"))
 
 
 def _since(local: LocalProject, head: str, text: str | None) -> str | None:
@@ -260,7 +262,8 @@ def _accept(local: LocalProject, rule: ClusterRule, head: str, wanted: str) -> A
     notes = [f"no longer remembered: {c} ({w})" for w, c in before.seen.items() if c not in chain]
     foreign = [ref for ref, commit in before.signed.items() if named_entry(local.repository, commit) not in chain]
     notes += [
-        f"{ref.removeprefix('refs/heads/')} names an entry that it does not have; delete that branch" for ref in foreign
+        f"{ref.removeprefix('refs/heads/')} names an entry that the ledger does not have; delete that branch"
+        for ref in foreign
     ]
     return replace(report, notes=(*report.notes, "the head is accepted", *notes))
 
@@ -343,7 +346,7 @@ def _file_bytes(path: str) -> bytes:
     """A file that the operator named. Raises UsageError `source_missing`, `source_too_large`."""
     place = Path(path)
     if not place.is_file():
-        raise UsageError(Code.SOURCE_MISSING, f"there is no file {path}", path=path)
+        raise UsageError(Code.SOURCE_MISSING, f"{path} does not exist", path=path)
     if place.stat().st_size > _MAX_FILE:
         raise UsageError(Code.SOURCE_TOO_LARGE, f"{path} is larger than {_MAX_FILE} bytes", path=path)
     return place.read_bytes()

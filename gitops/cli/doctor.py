@@ -58,9 +58,7 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
         raise UsageError(Code.USAGE_ERROR, f"unknown attack {', '.join(unknown)}; known: {known}")
     config = local.project.config()
     if config.ledger.store == "directory":
-        raise UsageError(
-            Code.USAGE_ERROR, "the ledger is a folder: there are no signed approvals and entries to attack"
-        )
+        raise UsageError(Code.USAGE_ERROR, "the ledger is a folder, which has no signed approvals or entries to attack")
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
 
     def on_result(done: int, total: int) -> None:

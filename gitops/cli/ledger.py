@@ -39,9 +39,9 @@ def repair(options: argparse.Namespace) -> int:
     try:
         damage = ledger.damage()
         if damage is None:
-            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, "the branch is good, there is nothing to repair")
+            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, "nothing to repair: every entry of the branch is good")
         if (options.old, options.new) != (damage.head or _GONE, damage.good.commit.id):
-            detail = f"the ids have to be those of now: --from {damage.head or _GONE} --to {damage.good.commit.id}"
+            detail = f"the ids have changed; use --from {damage.head or _GONE} --to {damage.good.commit.id}"
             raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail)
         view = ledger.repair(damage, operation=ids.ulid(), at=now, actor=actor)
     finally:

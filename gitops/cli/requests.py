@@ -81,7 +81,7 @@ def request_open(options: argparse.Namespace) -> int:
     store, target = local.repository, local.project.default_ref
     branch = options.branch or (None if store.work_tree is None else store.symbolic_target("HEAD"))
     if branch is None:
-        raise UsageError(Code.USAGE_ERROR, "there is no current branch here; name one: gitops request open BRANCH")
+        raise UsageError(Code.USAGE_ERROR, "no branch is checked out here; name one: gitops request open BRANCH")
     forge = local.forge()
     request = open_request(store, local.pushed_to(), forge, _branch(branch), target, local.person())
     return _show_act(options, forge, request, f"open for {_branch(request.source)}, head {request.head[:12]}")

@@ -65,7 +65,7 @@ def _read_ledger(ledger: LedgerReader, problems: Diagnostics) -> tuple[LockObser
     held, listing, view = read_at_once(ledger)
     problems.extend(view.problems)
     if not view.found:
-        problems.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "there is no ledger")
+        problems.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem, severity=Severity.ERROR)
     names = sorted([i.operation_id for i in listing.intents] + [u.name for u in listing.unreadable])
@@ -183,7 +183,7 @@ class _Inspection:
         self._blob(address)
         bindings = self._state.resources[address].applies_to
         if not bindings:
-            self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not say what it applies to")
+            self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not record what it applies to")
         for scope in bindings or ():
             if scope != CLUSTER_SCOPE and Address(scope).graph not in self._schemas:
                 # A policy of several graphs stays as it is until all are gone that the folder declares no longer.

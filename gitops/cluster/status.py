@@ -58,12 +58,12 @@ def status(workspace: Workspace) -> StatusOutcome:
             view = seen
             problems.extend(view.problems)
             if not view.found:
-                problems.add(Code.STATE_MISSING, STATE_FILE, "there is no ledger yet", severity=Severity.WARNING)
+                problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet", severity=Severity.WARNING)
             elif view.state is not None:
                 verify_catalog(ledger, view.state, problems)
                 report_debts(open_debts(view.state), problems)
                 for graph in sorted(view.state.vanished):
-                    detail = "the last refresh found no root of it"
+                    detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
     except GitopsError as error:
         problems.add_error(error)

@@ -144,7 +144,7 @@ class FolderTree:
         try:
             current = os.open(start, _OPEN_START)
         except (FileNotFoundError, NotADirectoryError):
-            raise SourceError(Code.SOURCE_MISSING, f"there is no folder {start}", path=place) from None
+            raise SourceError(Code.SOURCE_MISSING, f"{start} is not a folder", path=place) from None
         except OSError as error:
             raise _unreadable(start, error) from None
         try:
@@ -189,7 +189,7 @@ def _refuse_submodule(folder: int, marker: str, place: str) -> None:
         os.stat(marker, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return
-    raise SourceError(Code.SOURCE_SUBMODULE, f"{place} lies in a repository of its own", path=place)
+    raise SourceError(Code.SOURCE_SUBMODULE, f"{place} is a submodule", path=place)
 
 
 def _mode(parent: int, name: str, place: str) -> int:
@@ -211,7 +211,7 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
         # Which error a link gives differs between systems and flags, so the entry itself is asked.
         mode = _mode(parent, name, place)
         if flags & os.O_DIRECTORY and not stat.S_ISDIR(mode):
-            raise SourceError(Code.SOURCE_MISSING, f"{place} leads through a file", path=place) from None
+            raise SourceError(Code.SOURCE_MISSING, f"a part of {place} before the last is a file", path=place) from None
         raise _unreadable(place, error) from None
 
 

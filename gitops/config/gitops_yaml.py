@@ -212,7 +212,9 @@ class BotConfig(_Part):
         if len(found) == 1:
             return found[0]
         if name is not None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no cluster {name!r}; known: {known}", path=CONFIG_FILE)
+            raise GitopsError(
+                Code.CLUSTER_NOT_FOUND, f"cluster {name!r} does not exist; known: {known}", path=CONFIG_FILE
+            )
         code = Code.CLUSTER_AMBIGUOUS if found else Code.CLUSTER_NOT_FOUND
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
@@ -238,7 +240,7 @@ def parse_bot_config(source: bytes) -> BotConfig:
             if name is None:
                 continue
             if name.lower() in seen:
-                detail = f"there is a cluster called {seen[name.lower()]} already"
+                detail = f"cluster {seen[name.lower()]} has this name already"
                 repeated.append((("clusters", number, key), detail))
             seen.setdefault(name.lower(), name)
     if repeated:
@@ -288,7 +290,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
 
     def text(path: str) -> bytes:
         if path not in files:
-            raise GitopsError(Code.TRUST_MISSING, f"there is no {path}", path=path)
+            raise GitopsError(Code.TRUST_MISSING, f"{path} does not exist", path=path)
         return files[path]
 
     config = parse_bot_config(text(CONFIG_FILE))

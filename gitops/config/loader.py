@@ -135,7 +135,7 @@ class ResourceLoader:
                 message = f"'{shown(text)}' is not a graph; bind to cluster or graph.<id>"
                 found.add(Code.WRONG_KIND_REFERENCE, place, message, source=item.source)
             elif graph not in graphs:
-                message = f"there is no graph '{shown(graph)}'{self.reader.hint(graph, graphs)}"
+                message = f"graph '{shown(graph)}' is not declared{self.reader.hint(graph, graphs)}"
                 found.add(Code.DANGLING_GRAPH_REFERENCE, place, message, source=item.source)
             else:
                 bindings.add(f"{_GRAPH_PREFIX}{graph}")
@@ -361,7 +361,7 @@ class _GraphLoading:
             self._reader.report(error, self._at, item, otherwise=Code.QUERY_DIR_UNREADABLE)
             return
         if not names:
-            message = f"there is no {QUERY_EXTENSION} file in '{shown(written)}'"
+            message = f"'{shown(written)}' contains no {QUERY_EXTENSION} file"
             self._found.add(Code.QUERY_DIR_EMPTY, self._at, message, source=item.source)
         folder = written if not written or written.endswith("/") else f"{written}/"
         yield from (folder + name for name in names)

@@ -147,7 +147,7 @@ def _own_bytes(tree: SourceTree, place: str) -> bytes:
     """The bytes of a file. Raises SourceError, also for a pointer of Git LFS: what counts is what git has."""
     data = tree.read(place)
     if data.startswith(_LFS):
-        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a pointer of Git LFS, and not the text", path=place)
+        raise SourceError(Code.SOURCE_LFS_POINTER, f"{place} is a Git LFS pointer, and not the text itself", path=place)
     return data
 
 

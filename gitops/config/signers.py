@@ -62,7 +62,7 @@ def parse_allowed_signers(text: bytes) -> tuple[Signer, ...]:
             raise _bad(number, "namespaces are plain names separated by commas")
         after, before = (_date(number, options.get(name)) for name in ("valid-after", "valid-before"))
         if key in signers:
-            raise _bad(number, "this key is listed before; one key speaks for one line")
+            raise _bad(number, "this key is listed on an earlier line; list each key once")
         signers[key] = Signer(principals, key, key_type, namespaces, valid_after=after, valid_before=before)
     return tuple(signers.values())
 

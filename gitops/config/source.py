@@ -163,7 +163,7 @@ def normalize(path: str, *, confined: bool) -> str:
         elif parts and parts[-1] != "..":
             parts.pop()
         elif confined:
-            raise SourceError(Code.SOURCE_PATH_ESCAPES, f"{path!r} leads out of the cluster folder", path=path)
+            raise SourceError(Code.SOURCE_PATH_ESCAPES, f"{path!r} leaves the cluster folder", path=path)
         elif not absolute:
             parts.append("..")
     return "/" * absolute + "/".join(parts) or "."
@@ -201,7 +201,7 @@ def checked_listing(path: str, names: Iterable[str], limits: SourceLimits) -> tu
         _require_safe(name, path)
         other = folded.setdefault(name.casefold(), name)
         if other != name:
-            detail = f"{name!r} and {other!r} in {path} are one name where case does not count"
+            detail = f"{name!r} and {other!r} in {path} are the same name on file systems that ignore case"
             raise SourceError(Code.SOURCE_NAME_UNSAFE, detail, path=path)
     return tuple(listing)
 
@@ -303,7 +303,7 @@ class MemoryTree:
         if place not in self._files:
             if place in self._folders:
                 raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a file", path=place)
-            raise SourceError(Code.SOURCE_MISSING, f"{place} is not there", path=place)
+            raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
         self._meter.admit(place, len(self._files[place]))
         return self._files[place]
 

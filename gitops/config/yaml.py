@@ -192,7 +192,7 @@ class _Builder:
                 if name == "DocumentStartEvent":
                     documents += 1
                     if documents > 1:
-                        self._stop(YamlFault.SYNTAX, "there is more than one document", line, column)
+                        self._stop(YamlFault.SYNTAX, "the file contains more than one YAML document", line, column)
                 elif name in ("SequenceEndEvent", "MappingEndEvent"):
                     frame = self._stack.pop()
                     if frame.keys is None:
@@ -246,7 +246,7 @@ class _Builder:
             frame.key = node
             if node.text in frame.keys:
                 path = self._path()
-                message = f"the key {path} is given again in line {node.line}"
+                message = f"the key {path} is repeated in line {node.line}"
                 self._repeated.append(YamlProblem(YamlFault.DUPLICATE_KEY, message, node.line, node.column, path))
             frame.keys.add(node.text)
 

@@ -58,7 +58,7 @@ def examine(
     yield from gaps
     if head is None:
         if not gaps:
-            detail = f"there is no branch {branch}"
+            detail = f"branch {branch} does not exist"
             yield error("config.branch", detail, "push it, or git config gitops.targetBranch NAME")
         return
     tree = local.repository.commit(head).tree
@@ -246,7 +246,7 @@ def _forge(
     if kind == LOCAL:
         yield _remote_hooks(url)
     elif choice.silent:
-        yield from unreachable_forge_findings(f"there is no token for {kind}")
+        yield from unreachable_forge_findings(f"no token for {kind} is set")
     else:
         forge, _ = open_forge(choice, time.sleep, SystemClock())
         yield from forge_findings(forge, kind, clusters, queue=queue)

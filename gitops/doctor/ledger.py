@@ -37,7 +37,9 @@ def ledger_findings(local: LocalProject, rule: ClusterRule, trust: str) -> Itera
         yield error("ledger.present", detail, f"git push REMOTE {pins[0]}:refs/heads/{branch}", name)
         return
     if head is None:
-        yield warning("ledger.present", f"there is no branch {branch} yet", f"gitops bot apply --cluster {name}", name)
+        yield warning(
+            "ledger.present", f"branch {branch} does not exist yet", f"gitops bot apply --cluster {name}", name
+        )
         return
     yield good("ledger.present", f"{branch} is at {head[:12]}", name)
     yield from _chain(local.repository, name, head, pins, trust)

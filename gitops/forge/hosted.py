@@ -371,7 +371,7 @@ class HostedForge:
 
 def no_request(number: int) -> GitopsError:
     """The error for a change request that does not exist."""
-    return GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}, or the token may not see it")
+    return GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist, or the token may not see it")
 
 
 def _possible(number: int) -> int:

@@ -114,4 +114,4 @@ def _tree(result: MergeResult, subject: str) -> str:
 
 
 def _nothing_to_merge(request: ChangeRequest) -> GitopsError:
-    return GitopsError(Code.REQUEST_CLOSED, f"{request.target} holds all of change request {request.number} already")
+    return GitopsError(Code.REQUEST_CLOSED, f"{request.target} already contains change request {request.number}")

@@ -59,11 +59,11 @@ def open_request(
     ref = f"{_HEADS}{branch}"
     if ref == target or branch.startswith("gitops/"):
         raise UsageError(
-            Code.USAGE_ERROR, f"{branch} is not a branch to propose; switch to a branch of the change, or name it"
+            Code.USAGE_ERROR, f"{branch} cannot be proposed; switch to the branch of the change, or name it"
         )
     head = store.resolve(ref)
     if head is None:
-        raise GitopsError(Code.GIT_OBJECT_MISSING, f"there is no branch {branch} here", path=ref)
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"branch {branch} does not exist here", path=ref)
     there = remote.refs(ref).get(ref)
     behind = there is not None and (store.resolve(there) is None or not store.is_ancestor(there, head))
     if behind:
@@ -118,7 +118,7 @@ def comment_on(
     `usage_error` for a comment without text.
     """
     if not text.strip():
-        raise UsageError(Code.USAGE_ERROR, "a comment has a text")
+        raise UsageError(Code.USAGE_ERROR, "a comment needs a text")
     text_bytes(text)
     forge.request(number)
     author = replace(person, time=int(clock.now().timestamp()))
@@ -135,7 +135,7 @@ def check_pushed_comment(reader: GitReader, update: RefUpdate) -> None:
     if update.old == ZERO:
         number, _ = read_pushed_comment(reader, update)
         if reader.resolve(f"refs/gitops/requests/{number}/meta") is None:
-            raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}")
+            raise GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist")
     elif update.new != ZERO:
         raise GitopsError(Code.PUSH_REFUSED, "a pushed comment is never changed")
 

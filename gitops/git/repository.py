@@ -363,7 +363,7 @@ class Repository:
         if moved or ("cannot lock ref" in output.stderr and not unusable):
             names = ", ".join(moved) or output.stderr.strip()
             return ConflictError(Code.GIT_REF_CONFLICT, f"a ref is not where it was expected: {names}")
-        return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref gave no answer in time")
+        return GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git update-ref did not answer in time")
 
 
 def _common_dir(git_dir: Path) -> Path:

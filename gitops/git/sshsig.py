@@ -58,7 +58,7 @@ class _Reader:
         """The next `count` bytes."""
         part = self._data[self._at : self._at + count]
         if len(part) != count:
-            raise _RefusedError("the signature is cut short")
+            raise _RefusedError("the signature is truncated")
         self._at += count
         return part
 
@@ -163,7 +163,7 @@ def _check(signature: SshSignature, payload: bytes) -> None:
         _check_rsa(key, algorithm, value, signed)
         return
     if algorithm != kind:
-        raise _RefusedError("the signature is of another kind than its key")
+        raise _RefusedError("the type of the signature does not match its key")
     if kind == b"ssh-ed25519":
         _check_ed25519(key.string(), value, signed)
         key.end()

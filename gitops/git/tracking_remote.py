@@ -41,7 +41,7 @@ class TrackingRemote:
             return {}
         found = self._repository.refs(self._tracking + prefix.removeprefix(_HEADS))
         if not found and is_below(prefix, _LEDGERS) and not self._fetches(prefix):
-            detail = f"no fetch of {self._name} brings {prefix.removeprefix(_HEADS)} here"
+            detail = f"git fetch {self._name} does not fetch {prefix.removeprefix(_HEADS)}"
             raise GitopsError(Code.LEDGER_NOT_FETCHED, detail, path=prefix)
         return {_HEADS + ref.removeprefix(self._tracking): oid for ref, oid in found.items()}
 

@@ -82,7 +82,7 @@ def check_fence(snapshot: Snapshot, fence: int | None) -> None:
     last = snapshot.manifest.fence or 0
     if fence is not None and fence < last:
         place = snapshot.root.location
-        detail = f"operation {fence} comes too late at {place}: operation {last} was there"
+        detail = f"operation {fence} was overtaken at {place} by operation {last}"
         raise ConflictError(Code.GRAPH_FENCED, detail, path=place)
 
 
@@ -94,7 +94,7 @@ def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
         snapshot = open_newest(root)
         manifest, place = snapshot.manifest, root.location
         if snapshot.identity.graph_id != order.incarnation:
-            detail = f"{place} holds graph {snapshot.identity.graph_id}, and the delete is for {order.incarnation}"
+            detail = f"{place} contains graph {snapshot.identity.graph_id}, and the delete is for {order.incarnation}"
             raise ConflictError(Code.GRAPH_REPLACED, detail, path=place)
         if manifest.operation != DELETE:
             _check_order(snapshot, order)  # 3

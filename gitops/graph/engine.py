@@ -222,7 +222,7 @@ def _admit_migration(
     snapshot = open_snapshot(uri)
     check_fence(snapshot, fence)
     if incarnation is not None and snapshot.identity.graph_id != incarnation:
-        detail = f"{uri} holds graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
+        detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
         raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
     with _unreadable(uri):
         accepted = snapshot.schema()

@@ -168,7 +168,7 @@ class LocalRoot:
         """The graph in the folder."""
         seen = self.existence()
         if seen is Existence.ABSENT:
-            raise GitopsError(Code.GRAPH_MISSING, f"there is no graph at {self._path}", path=self.location)
+            raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)
         if seen is Existence.UNKNOWN or not _is_folder(self._path):
             raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self._path} is not an accessible folder", path=self.location)
         folder = LocalFolder(self._path)
@@ -185,9 +185,7 @@ class LocalRoot:
             try:
                 stack.enter_context(lock_folder(self._path))
             except FileNotFoundError as error:
-                raise GitopsError(
-                    Code.GRAPH_MISSING, f"there is no graph at {self._path}", path=self.location
-                ) from error
+                raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location) from error
             except TimeoutError as error:
                 detail = f"another writer is changing {self._path}"
                 raise ConflictError(Code.GRAPH_CONFLICT, detail, path=self.location) from error

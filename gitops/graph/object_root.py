@@ -163,7 +163,7 @@ class ObjectRoot:
         """The graph that `graph.json` names; one request."""
         marker = self._marker()
         if marker is None:
-            raise GitopsError(Code.GRAPH_MISSING, f"there is no graph at {self._uri}", path=self._uri)
+            raise GitopsError(Code.GRAPH_MISSING, f"{self._uri} contains no graph", path=self._uri)
         if _is_claim(marker):
             raise GitopsError(
                 Code.GRAPH_MISSING, f"the creation of a graph at {self._uri} was not finished", path=self._uri

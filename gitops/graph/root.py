@@ -175,5 +175,5 @@ def tables_at_once(folder: GraphFolder) -> int:
 def root_taken(location: str, names: Collection[str]) -> GitopsError:
     """The refusal to make a graph where something is; `names` are those of what is found there."""
     found = next((name for name in layout.ARTIFACTS if name in names), min(names, default="objects"))
-    detail = f"{location} holds {found}; choose another root, or remove it"
+    detail = f"{location} contains {found}; choose another root, or remove it"
     return GitopsError(Code.GRAPH_EXISTS, detail, path=location)

@@ -177,7 +177,7 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
     if "Error performing " not in text or status == _NOT_FOUND:
         return None
     denied = status in _DENIED
-    answer = "the service gives no answer" if status is None else f"the service answers {status}"
+    answer = "the service does not answer" if status is None else f"the service answers {status}"
     detail = f"{place}: {'access is denied: ' if denied else ''}{answer}"
     return RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status)
 
@@ -292,7 +292,7 @@ def _commit(
         for fragment_id in sorted(offsets):
             fragment = dataset.get_fragment(fragment_id)
             if fragment is None:
-                raise ValueError(f"there is no fragment {fragment_id}")
+                raise ValueError(f"fragment {fragment_id} does not exist")
             left = fragment.delete_rows(sorted(offsets[fragment_id]))
             if left is None:
                 emptied.append(fragment_id)

@@ -111,13 +111,15 @@ def check_anchor(reader: GitReader, file: AnchorFile, view: LedgerView, cluster:
     anchor = None if view.found and view.head is None else file.read()
     if anchor is None or (view.head is not None and _is_part(reader, view, anchor)):
         return
-    where = f"{file.place} says that the graphs belong to entry {anchor.number}, {anchor.head[:12]}, of a ledger"
+    where = f"{file.place} records that the graphs belong to entry {anchor.number}, {anchor.head[:12]}"
     if view.head is None:
-        what = f"of {anchor.cluster} in {anchor.repository}, and there is no ledger branch"
+        what = f"of the ledger of {anchor.cluster} in {anchor.repository}, whose branch is missing"
     elif reader.resolve(anchor.head) is not None and is_continuation(reader, anchor.head, view.head):
-        what = f"that the branch does not have: it was rewound to {view.head[:12]}"
+        what = f"of this ledger, and the branch was rewound to {view.head[:12]}"
     else:
-        what = f"that begins with {anchor.genesis[:12]}, which the branch at {view.head[:12]} does not continue"
+        what = (
+            f"of another ledger: it begins with {anchor.genesis[:12]}, which is not in the history of {view.head[:12]}"
+        )
     detail = f"{where} {what}; {restore_commands(cluster, anchor.head)}"
     raise IntegrityError(Code.LEDGER_ANCHOR_MISMATCH, detail, path=ledger_ref(cluster))
 

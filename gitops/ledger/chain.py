@@ -242,9 +242,7 @@ def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, befo
     moment = parse_timestamp(entry.at)
     signer = None if moment is None else before.principal(signature.key, at=moment)
     if not signature.good or signer not in before.ledger_signers:
-        why = signature.problem or (
-            "it is not signed" if not signature.signed else "its key is not a ledger key in force"
-        )
+        why = signature.problem or ("it is not signed" if not signature.signed else "its key may not sign the ledger")
         raise IntegrityError(Code.LEDGER_SIGNATURE_INVALID, f"{commit_id[:12]}: {why}", path=commit_id)
 
 

@@ -53,7 +53,7 @@ def read_evidence(store: GitReader, ref: str, commit_id: str, chain: Container[s
         return ApprovalEvidence(commit_id, ref, (), (), None, None, unsigned, problem=error.detail)
     named = [path for path in changed if path.startswith(_APPROVALS)]
     statement, misread = _attempt(lambda: read_statement(commit.message))
-    approval, unread = None, "it holds no approval document, or more than one"
+    approval, unread = None, "it contains no approval document, or more than one"
     if len(named) == 1:
         approval, unread = _attempt(lambda: read_approval(store.read(commit.tree, named[0]) or b""))
     more = "" if changed == tuple(named) else "it changes more than its own document"

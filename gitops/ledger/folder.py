@@ -202,7 +202,7 @@ class FolderLedger:
         except (GitopsError, ValueError) as error:
             raise _sidecar_error(intent, error) from error
         if not armed:
-            raise _sidecar_error(intent, ValueError("there is a record with this id already"))
+            raise _sidecar_error(intent, ValueError("a record with this id already exists"))
 
     def amend(self, intent: Intent) -> None:
         """Rewrite a sidecar with what is known by now. Raises GitopsError `recovery_sidecar_write_error`."""
@@ -265,7 +265,9 @@ class FolderLedger:
         except (GitopsError, ValueError) as error:
             raise GitopsError(Code.APPROVAL_WRITE_ERROR, str(error), path=approval.resource) from error
         if not recorded:
-            raise GitopsError(Code.APPROVAL_WRITE_ERROR, "there is an approval with this id", path=approval.resource)
+            raise GitopsError(
+                Code.APPROVAL_WRITE_ERROR, "an approval with this id already exists", path=approval.resource
+            )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
         """Publish the state if the ledger still is what `view` saw, then mark approvals as used and retire sidecars.

@@ -175,7 +175,7 @@ class GitLock:
         except GitopsError as error:
             if error.code != Code.PUSH_REFUSED:
                 raise
-            detail = f"this account can create {other} and not delete it, so a lock could not be released; give it the right to"
+            detail = f"this account can create {other} but not delete it, so a lock could not be released; let it"
             raise GitopsError(Code.PUSH_REFUSED, f"{detail} delete (gitolite: RW+ or RWD): {error.detail}") from error
 
     def _take_back(self, oid: str) -> None:
@@ -212,7 +212,7 @@ class GitLock:
             else:
                 if content is not None:
                     return _FoundLock(ref, oid, lock_observation(content, oid))
-                code, detail = Code.INVALID_STATE_LOCK, f"there is no {_DOCUMENT}"
+                code, detail = Code.INVALID_STATE_LOCK, f"{_DOCUMENT} is missing"
         return _FoundLock(ref, oid, LockObservation(held=True, problem=code, detail=detail, key=oid))
 
     def _held_message(self, at: str) -> str:

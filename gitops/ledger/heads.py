@@ -132,7 +132,8 @@ class Heads:
             if self._settings.adopting:
                 return None
             if (seen := known.pin or known.branch) is not None:
-                detail = f"the ledger branch was seen here before and is gone; {restore_commands(self.cluster, seen)}"
+                restore = restore_commands(self.cluster, seen)
+                detail = f"the ledger branch is missing, although this repository has seen it; {restore}"
                 raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=self.ref)
             self._check_witnesses(None, listed)
             return None
@@ -188,9 +189,7 @@ class Heads:
             if doubt:
                 detail += f"{doubt}, so it proves nothing: git push origin --delete {branch}"
             else:
-                detail += (
-                    "the ledger here does not have it. If the ledger was started again on purpose, delete that branch"
-                )
+                detail += "the ledger here lacks it; if the ledger was started again on purpose, delete that branch"
             code = Code.LEDGER_FOREIGN_DOCUMENT if doubt else Code.LEDGER_DIVERGED
             found.append(UnreadableDocument(ref.rpartition("/")[2], code, detail))
         if found:

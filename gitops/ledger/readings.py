@@ -102,7 +102,7 @@ def lock_held_message(seen: LockObservation, at: str | None = None) -> str:
     age = "" if created is None or now is None else f", for {max(0, int((now - created).total_seconds()))} s"
     return (
         f"the ledger is locked by {info.operation} since {info.created_at}{age} (process {info.pid}); "
-        f"if that process is gone: gitops force-unlock {seen.unlock_id}"
+        f"if that process has ended: gitops force-unlock {seen.unlock_id}"
     )
 
 
@@ -120,7 +120,7 @@ def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
     """Whether the bytes found are those that `expected` is the digest of."""
     if data is None:
-        return BlobReading(BlobCondition.MISSING, detail="there is no such blob")
+        return BlobReading(BlobCondition.MISSING, detail="the catalog has no such blob")
     found = digest(data)
     if found != expected:
         return BlobReading(BlobCondition.MISMATCH, detail=f"the content has digest {found}")

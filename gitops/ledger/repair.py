@@ -58,7 +58,7 @@ class RepairLedger(BranchLedger):
         if head is not None and self._store.resolve(head) is None:
             self._remote.fetch([self._ref])
         bad: tuple[str, ...] = ()
-        problem, candidates = "the branch is gone", dict(self._known())
+        problem, candidates = "the branch is missing", dict(self._known())
         if head is not None:
             good, bad, problem = split_chain(self._store, head, None, self._place.anchor)
             if good is not None:
@@ -106,7 +106,7 @@ class RepairLedger(BranchLedger):
             with around(self._faults, "ledger.branch", "push"):
                 push_own(self._remote, RefUpdate(self._ref, damage.head or ZERO, found.commit.id))
         except ConflictError as error:
-            detail = "the branch was moved since; look at it again"
+            detail = "the branch has moved since; show it again: gitops ledger repair"
             raise ConflictError(Code.STATE_CAS_MISMATCH, detail, path=self._ref) from error
         self._heads.accept(found.commit.id)
         self._write_anchor(found)

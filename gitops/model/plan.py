@@ -189,7 +189,7 @@ class ContractBreak:
         """What breaks, in a line."""
         match self.kind:
             case BreakKind.REMOVED:
-                return "its callers find no such query any more"
+                return "its callers no longer find it"
             case BreakKind.EFFECT:
                 return f"it was a {self.before} and becomes a {self.after}"
             case BreakKind.PARAMETER_ADDED:

@@ -184,9 +184,9 @@ def _check_create(current: Session, change: Change) -> None:
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT:
-        raise GitopsError(Code.GRAPH_EXISTS, f"{uri} holds a graph that the ledger does not record")
+        raise GitopsError(Code.GRAPH_EXISTS, f"{uri} contains a graph that the ledger does not record")
     if existence is Existence.UNKNOWN:
-        raise GitopsError(Code.GRAPH_UNREADABLE, f"it is unknown whether {uri} exists")
+        raise GitopsError(Code.GRAPH_UNREADABLE, f"it is not known whether {uri} exists")
 
 
 def _check_delete(current: Session, change: Change, plan: Plan) -> None:

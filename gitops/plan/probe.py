@@ -36,7 +36,7 @@ def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[Gra
     uri = stores.graph_uri(graph)
     existence = stores.engine.exists(uri)
     if existence is not Existence.PRESENT:
-        return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is unknown whether {uri} exists"
+        return GraphProbe(existence), None if existence is Existence.ABSENT else f"it is not known whether {uri} exists"
     try:
         reading = stores.engine.read(uri)
         if files:

@@ -79,7 +79,7 @@ class Database:
     def open_shared(self) -> None:
         """Open an existing file, whether or not a server owns it."""
         if not self.path.is_file():
-            raise self.unusable("there is no such file")
+            raise self.unusable("the file does not exist")
         self._connect(create=False)
 
     def close(self) -> None:

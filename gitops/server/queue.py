@@ -135,7 +135,7 @@ class EventQueue(Database):
             else:
                 (waiting,) = database.execute("SELECT count(*) FROM event WHERE state = 'waiting'").fetchone()
                 if waiting >= self._most:
-                    raise GitopsError(Code.QUEUE_FULL, f"{waiting} events wait already", path=str(self.path))
+                    raise GitopsError(Code.QUEUE_FULL, f"{waiting} events are already waiting", path=str(self.path))
                 number = database.execute(
                     "INSERT INTO event (repository, subject, document, state, attempts, received, due, reason)"
                     " VALUES (?, ?, ?, 'waiting', 0, ?, ?, '')",
@@ -230,7 +230,7 @@ class EventQueue(Database):
 
     def _require(self, database: Connection, number: int) -> None:
         if _state_of(database, number) in (None, EventState.RUNNING):
-            detail = f"there is no event {number} that waits or was given up"
+            detail = f"the queue has no event {number} that waits or has failed"
             raise GitopsError(Code.QUEUE_EVENT_MISSING, detail, path=str(self.path))
 
     def _now(self) -> int:

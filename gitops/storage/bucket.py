@@ -36,7 +36,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
 _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
-_NO_BUCKET = "there is no such bucket"
+_NO_BUCKET = "the bucket does not exist"
 _NO_CREDENTIALS = (
     "no credentials are set, and this machine has no identity that gives some; "
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -91,7 +91,7 @@ class Bucket:
                 raise self._failed(path, f"larger than {_MAX_OBJECT_BYTES} bytes", retryable=False)
             data, tag = bytes(answer.bytes()), answer.meta["e_tag"]
             if tag is None:
-                raise self._failed(path, "the service gives no entity tag", retryable=False)
+                raise self._failed(path, "the service sends no entity tag", retryable=False)
             return StoredObject(data, tag, answer.attributes.get(_OWNER, ""))
 
         return self._repeated(path, ask)
@@ -197,7 +197,7 @@ class Bucket:
                 failure = error
             else:
                 return
-        raise failure or self._failed(folder, "the service gives no answer")
+        raise failure or self._failed(folder, "the service does not answer")
 
     def _repeated(self, path: str, ask: Callable[[], T]) -> T:
         """The answer to a request that may be repeated."""
@@ -210,7 +210,7 @@ class Bucket:
                 if not error.retryable:
                     raise
                 failure = error
-        raise failure or self._failed(path, "the service gives no answer")
+        raise failure or self._failed(path, "the service does not answer")
 
     @contextlib.contextmanager
     def _guard(self, path: str) -> Iterator[None]:
@@ -338,4 +338,4 @@ def _answered(error: Exception) -> str:
     """The part of an answer that can be shown: the status, and the name of the error."""
     status, reason = _status(error), _reason(error)
     shown = " ".join(str(part) for part in (status, reason) if part)
-    return f"the service answers {shown}" if shown else "the service gives no answer"
+    return f"the service answers {shown}" if shown else "the service does not answer"

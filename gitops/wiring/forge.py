@@ -96,7 +96,7 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
     from gitops.forge.client import WebClient, forge_service
 
     if choice.token is None:
-        raise UsageError(Code.USAGE_ERROR, "there is no token: set GITOPS_TOKEN")
+        raise UsageError(Code.USAGE_ERROR, "the bot has no token: set GITOPS_TOKEN")
     row = FORGES[choice.kind]
     headers = {"Authorization": choice.token.prefixed(row.scheme)}
     client = WebClient(forge_service(choice.base, headers, row.writes_a_minute), pause, clock)

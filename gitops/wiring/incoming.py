@@ -27,5 +27,5 @@ class IncomingPush:
     def _run(self, *arguments: str) -> str:
         output = self._git.run(*arguments)
         if not output.ok:
-            raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or f"git {arguments[0]} gave no answer in time")
+            raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or f"git {arguments[0]} did not answer in time")
         return output.stdout.decode("utf-8", "replace")

@@ -265,7 +265,7 @@ class LocalProject(LocalRepository):
             return self.project.workspace_of_request(rule, found, position, known=known, actor=actor)
         head = self.project.head_of(rule.ref)
         if head is None:
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {rule.branch}", path=rule.name)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {rule.branch} does not exist", path=rule.name)
         known = partial(known_origins, self.project, self.forge(), rule, position, head=head)
         return self.project.workspace(rule, head, position, known=known, in_place=in_place, actor=actor)
 
@@ -287,7 +287,9 @@ class LocalProject(LocalRepository):
             return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
-            raise UsageError(Code.USAGE_ERROR, f"no remote {name!r} here", fix="add it: git remote add NAME URL")
+            raise UsageError(
+                Code.USAGE_ERROR, f"this repository has no remote {name!r}", fix="add it: git remote add NAME URL"
+            )
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:

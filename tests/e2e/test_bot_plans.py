@@ -94,7 +94,7 @@ def test_events_without_a_number_find_their_requests(stage: Stage) -> None:
     bot = stage.bot()
     assert said(run_verb(bot, "plan", ManualEvent())).count("plan of brain") == 2
     assert "request 2" in said(run_verb(bot, "plan", ManualEvent((("request", "2"),))))
-    assert said(stage.handle(HeadEvent("0" * 39 + "1"))) == "there is no such open change request"
+    assert said(stage.handle(HeadEvent("0" * 39 + "1"))) == "the forge has no open change request with this number"
     assert "nothing to plan" in said(stage.handle(_event(stage, action=RequestAction.MERGED)))
 
 

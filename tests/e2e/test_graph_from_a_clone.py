@@ -17,7 +17,7 @@ def test_a_graph_is_found_where_the_server_keeps_it(loop: Loop) -> None:
     shutil.rmtree(loop.graph("notes"))
     missing = loop.gitops("alice", "graph", "show", "notes", "--config", "cluster", check=False)
     assert missing.code == 1
-    assert f"there is no graph at {loop.graph('notes')}" in missing.text
+    assert f"{loop.graph('notes')} contains no graph" in missing.text
 
 
 def test_rows_on_another_machine_are_named_with_the_way_there(web: Loop) -> None:

@@ -187,7 +187,7 @@ def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
     """An entry is good by the keys that it brings, so the first one must not bring any."""
     forged = _own_first_entry(loop)
     other = f"{forged}:refs/heads/gitops/ledger/other"
-    _refused(loop.push("mallory", other, check=False), "there is no cluster other")
+    _refused(loop.push("mallory", other, check=False), "cluster other does not exist")
     loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), ZERO)])
     _refused(loop.push("mallory", f"{forged}:{LEDGER}", check=False), "other keys and rules than the")
 
@@ -195,7 +195,7 @@ def test_nobody_starts_a_ledger_with_keys_of_their_own(loop: Loop) -> None:
 def test_a_fresh_clone_does_not_believe_a_ledger_that_brings_its_own_keys(loop: Loop) -> None:
     loop.store.update_refs([RefUpdate(LEDGER, loop.tip(LEDGER), _own_first_entry(loop))])
     done = loop.gitops("carol", "status", check=False)
-    _refused(done, "ledger_diverged", "begins with other keys and rules")
+    _refused(done, "ledger_diverged", "the first keys and rules of the ledger")
     stray = loop.commit("mallory", {"README.md": b"elsewhere"}, message="Not of this branch\n")
     source = loop.tip()
     first = _own_first_entry(loop)

@@ -309,7 +309,7 @@ def test_half_a_pair_is_not_made_whole(machine: Machine) -> None:
     (machine.folder / "bot-key.pub").write_text("ssh-ed25519 AAAA\n")
     code, text = machine.init("--yes", check=False)
     assert code == 1
-    assert "one half of a key" in text
+    assert "only one file of a key pair" in text
     assert not (machine.folder / "bot-key").exists()
 
 

@@ -330,7 +330,7 @@ def test_a_bucket_that_is_missing_holds_no_lock(gitops: Command) -> None:
     shown = gitops.run("force-unlock", LOCK_ID, code=1)
     assert "lock: held" not in shown
     assert "lock: unknown" in shown
-    assert "there is no such bucket" in shown
+    assert "the bucket does not exist" in shown
 
 
 def test_a_large_catalog_is_read_at_the_same_time(gitops: Command, s3: S3Place) -> None:

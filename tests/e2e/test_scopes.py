@@ -211,7 +211,7 @@ def test_a_new_name_brings_no_approvers_of_its_own(loop: Loop) -> None:
             MAIN, loop.commit("carol", {"gitops.yaml": mine.encode(), SIGNERS: loop.signers(*TRUSTED, "mallory")})
         )
     )
-    assert "import of mind refused: the keys and rules of this commit are in force in no other ledger" in said
+    assert "import of mind refused: no other ledger of the repository has the keys and rules of this commit" in said
     by_hand = loop.gitops("bot", "import", "--repo", str(loop.server), "--cluster", "mind", check=False)
     assert "cluster_rules_differ" in by_hand.text
     assert loop.store.resolve(ledger_ref("mind")) is None
@@ -280,7 +280,7 @@ def test_a_rename_from_a_clone_passes_the_hooks_and_a_fresh_clone_accepts_it(loo
         assert done.code == 0, done.text
     assert '"renamed_from"' not in loop.gitops("carol", "log", "--cluster", "mind", "--json").text
     stolen = loop.push("mallory", f"{loop.tip(ledger_ref('mind'))}:{ledger_ref('mine')}", check=False)
-    assert "there is no cluster mine" in stolen.text
+    assert "cluster mine does not exist" in stolen.text
 
 
 def test_the_branch_in_force_is_protected_while_another_one_is_declared(loop: Loop) -> None:

@@ -39,7 +39,7 @@ NAMES = tuple(f"p{number}" for number in range(8))
 CHILD = "import sys; from tests.fault import test_apply_crowd as t; t.child(*sys.argv[1:])"
 HELD = re.compile(
     r"the ledger is locked by (?P<operation>\w+) since (?P<since>\S+), for (?P<age>\d+) s \(process (?P<pid>\d+)\); "
-    r"if that process is gone: force-unlock [0-9A-HJKMNP-TV-Z]{26}"
+    r"if that process has ended: gitops force-unlock [0-9A-HJKMNP-TV-Z]{26}"
 )
 # The holder was gone again before anybody could look who it was.
 FREED = "the lock was just freed; run the command again"

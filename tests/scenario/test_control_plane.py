@@ -107,7 +107,7 @@ def test_a_held_lock_stops_the_verb_and_names_the_way_out(cluster, verb):
     assert codes(outcome) == ["state_lock_held"]
     assert found(outcome, "state_lock_held").message == (
         "the ledger is locked by apply since 2026-06-11T07:59:00Z, for 60 s (process 4711); "
-        "if that process is gone: gitops force-unlock 01JZ0000000000000000000CCC"
+        "if that process has ended: gitops force-unlock 01JZ0000000000000000000CCC"
     )
     if verb != "approve":
         assert outcome.observations.held.info.operation == "apply"

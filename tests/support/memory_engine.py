@@ -192,7 +192,7 @@ class MemoryEngine:
         if graph is not None and graph.deleted and uri not in self._unknown:
             raise GitopsError("graph_deleted", f"{uri} is past the point of no return", path=uri)
         if graph is None and uri not in self._unknown:
-            raise GitopsError("graph_missing", f"nothing lies at {uri}", path=uri)
+            raise GitopsError("graph_missing", f"{uri} does not exist", path=uri)
         if graph is None or graph.source is None or uri in self._unknown:
             raise GitopsError("graph_unreadable", f"{uri} does not open", path=uri)
         return graph

@@ -187,7 +187,7 @@ class MemoryLedger:
         with self._call("arm") as files:
             key = _key(layout.intent_key, intent.operation_id, Code.RECOVERY_SIDECAR_WRITE_ERROR)
             if key in files:
-                raise GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, "there is a record with this id already")
+                raise GitopsError(Code.RECOVERY_SIDECAR_WRITE_ERROR, "a record with this id already exists")
             files[key] = write_intent(intent)
 
     def amend(self, intent: Intent) -> None:
@@ -231,7 +231,7 @@ class MemoryLedger:
             key = _key(layout.approval_key, approval.approval_id, Code.APPROVAL_WRITE_ERROR)
             if key in files:
                 raise GitopsError(
-                    Code.APPROVAL_WRITE_ERROR, "there is an approval with this id", path=approval.resource
+                    Code.APPROVAL_WRITE_ERROR, "an approval with this id already exists", path=approval.resource
                 )
             files[key] = write_approval(approval)
 

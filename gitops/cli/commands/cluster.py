@@ -18,7 +18,7 @@ from gitops.cli.commands.arguments import (
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, and keep nothing for the next run")
-_APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, as its branch is named")
+_APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval, which is the last part of its branch")
 _COMMIT = Argument("--commit", "COMMIT", "the commit of the approval that you have seen; needed without a terminal")
 _YES = flag("--yes", "do not ask on a terminal, because the command names what you have seen")
 
@@ -58,7 +58,7 @@ SETUP_COMMANDS = (
         flag("--upgrade", "renew what the jobs install, to the version of this program; nothing else is changed"),
         flag("--yes", "do not ask questions"),
         flag("--diff", "write nothing; print the differences"),
-        flag("--dry-run", "write nothing; say what would be made"),
+        flag("--dry-run", "write nothing; list what would be written"),
     ),
     Command(
         "doctor",
@@ -142,7 +142,7 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "status",
-        "say whether a cluster is in sync, what waits and for whom, and who applied last; of several, each on one line",
+        "show whether a cluster is in sync, what waits for whom, and who applied last; several clusters get one line each",
         f"{_CLUSTER}:status",
         CONFIG,
         _NO_CACHE,
@@ -160,12 +160,14 @@ CLUSTER_COMMANDS = (
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",
         CONFIG,
-        flag("--adopt", "also where an earlier ledger was; nothing is applied until its approvers approve that"),
+        flag(
+            "--adopt", "start a ledger although an earlier one existed; nothing is applied until approvers approve this"
+        ),
         PROJECT,
     ),
     _with_ledger(
         "force-unlock",
-        "remove a lock whose holder is gone",
+        "remove a lock whose process has ended",
         "gitops.cluster.status:force_unlock",
         _UNLOCK,
         Argument("lock_id", "LOCK_ID", "exact id, as status shows it; the commit of the lock if it cannot be read"),
@@ -200,7 +202,7 @@ CLUSTER_COMMANDS = (
         CONFIG,
         flag("--check", "write nothing; exit 1 if a file has another layout"),
         flag("--diff", "write nothing; print the differences"),
-        flag("--dry-run", "write nothing; say what would be made"),
+        flag("--dry-run", "write nothing; list what would be written"),
     ),
     Command(
         "lint",

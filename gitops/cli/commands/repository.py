@@ -136,7 +136,9 @@ LEDGER = Command(
             "show what is wrong with the branch of a ledger; with both ids, move it back to the newest good entry",
             "gitops.cli.ledger:repair",
             PROJECT,
-            Argument("--from", "HEAD", "the head that the branch has now, as shown; none if it is gone", dest="old"),
+            Argument(
+                "--from", "HEAD", "the current head of the branch, as shown; none if the branch is missing", dest="old"
+            ),
             Argument("--to", "ENTRY", "the newest good entry, as shown", dest="new"),
         ),
     ),

@@ -122,7 +122,7 @@ class ClusterCopy:
         """The commit of a ref. Raises AttackInconclusive if the ref does not exist."""
         found = self.store().resolve(ref)
         if found is None:
-            raise AttackInconclusive(f"there is no {ref}")
+            raise AttackInconclusive(f"{ref} does not exist")
         return found
 
     def has_graph(self, graph: str) -> bool:
@@ -179,7 +179,7 @@ class ClusterCopy:
         project = self.local().project
         head = project.head_of(self.target)
         if head is None:
-            raise AttackInconclusive(f"there is no branch {self.rule.branch}")
+            raise AttackInconclusive(f"branch {self.rule.branch} does not exist")
         position = project.position(self.rule)
         return project.workspace(self.rule, head, position, actor=self.rules.bot)
 

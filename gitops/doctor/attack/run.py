@@ -76,7 +76,7 @@ def attack(
     store, project = local.repository, local.project
     head = project.head_of(project.default_ref)
     if head is None:
-        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"there is no branch {project.default_ref}")
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"branch {project.default_ref} does not exist")
     # The repository that people push to, if it is a folder of this machine.
     server = store.git_dir if isinstance(local.remote, SelfRemote) else local.remote.url
     is_local = Path(server).is_absolute()

@@ -102,7 +102,7 @@ def _junk(copy: ClusterCopy) -> str:
     local.ledger(copy.rule).approvals()
     outcome, codes = copy.apply()
     if outcome is None or not outcome.converged:
-        raise AttackSucceeded(f"the valid approvals do not count any more: {', '.join(codes)}")
+        raise AttackSucceeded(f"the valid approvals no longer count: {', '.join(codes)}")
     return f"{counted.calls} commits are read, of {_BRANCHES} branches with {_COMMITS} commits"
 
 

@@ -157,7 +157,7 @@ class GiteaForge(HostedForge):
         """
         answer = self._sender.send(self._api.branch(branch))
         if answer.status == _NOT_FOUND:
-            return BranchRules(notes=(f"there is no branch {branch[:100]!r}",))
+            return BranchRules(notes=(f"branch {branch[:100]!r} does not exist",))
         data = answer_object(answer.body, "the branch")
         if not data.flag("protected"):
             return replace(UNPROTECTED, queue=False)

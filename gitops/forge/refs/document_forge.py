@@ -252,7 +252,7 @@ class DocumentForge(DocumentReports):
 
         def change(folder: DocumentFolder) -> Mapping[str, bytes]:
             if folder.read(f"comments/{comment}.json") is None:
-                raise GitopsError(Code.REQUEST_NOT_FOUND, f"there is no comment {comment[:80]!r}")
+                raise GitopsError(Code.REQUEST_NOT_FOUND, f"comment {comment[:80]!r} does not exist")
             given = _read_reactions(folder, comment)
             if reaction in given:
                 return {}

@@ -86,7 +86,7 @@ def number_of(ref: str) -> int | None:
 
 def not_found(number: int) -> GitopsError:
     """The error for a request that does not exist."""
-    return GitopsError(Code.REQUEST_NOT_FOUND, f"there is no change request {number}")
+    return GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist")
 
 
 # Requests

@@ -197,7 +197,7 @@ def _deployment_ref(environment: str) -> str:
 def _read_statuses(folder: DocumentFolder, commit: str) -> tuple[CheckStatus, ...]:
     statuses = [STATUS.read(read_required(folder, f"{commit}/{name}")) for name in folder.names(commit)]
     if any(status.commit != commit for status in statuses):
-        raise IntegrityError(Code.REQUEST_INVALID, f"a status of {commit} says that it is another commit's")
+        raise IntegrityError(Code.REQUEST_INVALID, f"a status in the folder of commit {commit} names another commit")
     return tuple(sorted(statuses, key=lambda status: status.context))
 
 

@@ -137,7 +137,7 @@ def _clear(store: ObjectStore, line: str, keep: set[tuple[str, int]]) -> None:
 
 
 def _exists(name: str) -> GitopsError:
-    return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"there is a branch {name!r} already", path=name)
+    return GitopsError(Code.GRAPH_BRANCH_EXISTS, f"branch {name!r} already exists", path=name)
 
 
 def _busy(snapshot: Snapshot) -> ConflictError:

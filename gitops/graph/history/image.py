@@ -44,7 +44,7 @@ class GraphImage:
     def duplicate_ids(self, key: str) -> Iterator[RowProblem]:
         """Ids that more than one row has."""
         for (row_id,), _ in self._repeated(key, ("id",)):
-            yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} is there more than once")
+            yield RowProblem(key, row_id, "DuplicateId", "id", f"id {row_id[:_SHOWN]!r} occurs more than once")
 
     def unique(self, key: str) -> Iterator[RowProblem]:
         """Rows that have the values of a unique group in common with another row; a null member exempts."""

@@ -98,7 +98,7 @@ class _Verification:
         before: Manifest | None = None
         for at, n in enumerate(numbers):
             for gap in range(max(floor, numbers[at - 1]) + 1, n) if at else ():
-                detail = f"version {gap} is not there, and was not removed by gc"
+                detail = f"version {gap} is missing, although gc did not remove it"
                 self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(gap, line), detail)
             key = layout.manifest_key(n, line)
             try:
@@ -116,7 +116,7 @@ class _Verification:
             self._manifests.append(manifest)
             before = manifest
         if numbers and line == layout.MAIN and numbers[0] > floor + 1:
-            self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are not there")
+            self._add(VerifyFindingCode.VERSION_MISSING, layout.manifest_key(1), "the first versions are missing")
 
     def _check_schema(self, manifest: Manifest) -> None:
         """Step 3, once for each schema."""

@@ -78,7 +78,7 @@ def test_a_pointer_of_lfs_is_not_a_schema(loop: Loop) -> None:
     refused = loop.push("alice", f"{commit}:main", check=False)
     assert refused.code
     assert "source_lfs_pointer" in refused.text
-    assert "cluster/notes.pg" in refused.text or "notes.pg is a pointer of Git LFS" in refused.text
+    assert "cluster/notes.pg" in refused.text or "notes.pg is a Git LFS pointer" in refused.text
     assert "schema_parse_error" not in refused.text
 
 

@@ -293,7 +293,7 @@ def test_another_author_line_does_not_hide_a_key(history: History, root: str, ke
 
 def test_an_unsigned_commit_has_an_unknown_author(history: History, root: str) -> None:
     found = history.authors(root, head := history.by("mask", without("b"), root))
-    assert found.unknown == (f"commit {head[:12]}: it is not signed, and no push of it is known",)
+    assert found.unknown == (f"commit {head[:12]}: it is not signed, and no push of it is on record",)
 
 
 def test_a_key_that_counts_no_more_names_its_owner_and_is_no_origin(history: History, root: str, keys: Keys) -> None:
@@ -468,7 +468,7 @@ def test_a_history_too_long_to_read_leaves_the_author_unknown(
     for number in range(3):
         head = history.by("ada", {"README": b"%d" % number}, head)
     monkeypatch.setattr("gitops.approvals.origins.MOST_COMMITS", 2)
-    assert history.authors(root, head).unknown == (f"commit {'0' * 12}: more than 2 commits are not applied",)
+    assert history.authors(root, head).unknown == (f"commit {'0' * 12}: more than 2 commits wait to be applied",)
     assert MOST_COMMITS == 20_000
 
 

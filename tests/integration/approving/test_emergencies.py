@@ -121,7 +121,7 @@ def test_another_approver_settles_it_and_the_next_run_goes_on(owing: tuple[Life,
 
 
 @pytest.mark.parametrize(
-    ("who", "said"), [("ada", "acted alone"), ("bot", "not an approver"), ("mallory", "not trusted")]
+    ("who", "said"), [("ada", "gave the emergency approval"), ("bot", "not an approver"), ("mallory", "not trusted")]
 )
 def test_nobody_else_settles_it(owing: tuple[Life, str], who: str, said: str) -> None:
     life, identity = owing

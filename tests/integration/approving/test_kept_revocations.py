@@ -59,7 +59,7 @@ def test_a_revocation_outlives_its_branch(given: tuple[Life, str]) -> None:
     assert (entry.kind, entry.revoked) == (EntryKind.REVOKE, (recorded,))
     report = life.audit(life.chain()[-1])
     assert report.ok
-    assert any(f"branch of revocation {(done.commit or '')[:12]} is gone" in note for note in report.notes)
+    assert any(f"branch of revocation {(done.commit or '')[:12]} was deleted" in note for note in report.notes)
 
 
 def test_the_entry_carries_the_commit_and_git_log_shows_it(given: tuple[Life, str]) -> None:

@@ -231,7 +231,7 @@ def test_a_pin_that_cannot_be_used_is_refused(desk: Desk, content: bytes) -> Non
     assert (code, "pin_invalid" in text, pin.read_bytes()) == (1, True, content)
     other = {"version": 1, "cluster": "heart", "number": 1, "commit": "a" * 40}
     pin.write_bytes(json.dumps(other).encode())
-    assert "it is for cluster heart" in desk.run("audit", "--pin", str(pin))[1]
+    assert "it is the pin of cluster heart" in desk.run("audit", "--pin", str(pin))[1]
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_a_clone_that_has_not_fetched_is_behind_and_not_rewound(desk: Desk) -> N
     for command in (["log"], ["audit"]):
         code, text = desk.run(*command)
         assert (code, text.count("ledger_diverged"), text.count("ledger_behind")) == (1, 0, 1), command
-        assert "this clone is behind by 2: " in text
+        assert "this clone is 2 entries behind: " in text
     desk.fetch()
     for command in (["log"], ["audit"]):
         assert desk.run(*command)[0] == 0
@@ -466,7 +466,7 @@ def test_a_repository_that_cannot_be_written_is_audited_with_a_note(desk: Desk) 
         (desk.clone / place).write_text("in the way")
     report = desk.json("audit", "--json")
     assert report["ok"]
-    assert "could not be remembered" in report["notes"][0]
+    assert "could not remember the head" in report["notes"][0]
 
 
 def test_accepting_another_ledger_takes_its_whole_head(desk: Desk) -> None:
@@ -500,7 +500,7 @@ def test_approvals_of_the_ledger_before_are_named_when_another_is_accepted(desk:
     desk.serve(anew)
     desk.fetch()
     code, text = desk.run("audit", "--accept", anew)
-    assert (code, text.count("names an entry that it does not have; delete that branch")) == (0, 3)
+    assert (code, text.count("names an entry that the ledger does not have; delete that branch")) == (0, 3)
     assert desk.codes() == ["ledger_diverged"] * 3
 
 

@@ -91,10 +91,15 @@ def by_another(kept: dict) -> None:
 
 MISMATCH, UNAPPROVED = "ledger_debt_mismatch", "ledger_change_unapproved"
 LIES: dict[str, tuple[int, Lie, str, str]] = {
-    "no debt at all": (OWING, Lie(saying(debts=()), records(forgiven)), MISMATCH, "does not hold the debt"),
-    "a debt that the state forgets": (OWING, Lie(state=records(forgiven)), MISMATCH, "does not hold the debt"),
+    "no debt at all": (OWING, Lie(saying(debts=()), records(forgiven)), MISMATCH, "lacks the debt of its emergency"),
+    "a debt that the state forgets": (OWING, Lie(state=records(forgiven)), MISMATCH, "lacks the debt of its emergency"),
     "a debt that the entry forgets": (OWING, Lie(saying(debts=())), MISMATCH, "does not list"),
-    "another reason": (OWING, Lie(debt(reason="nothing much"), records(reworded)), MISMATCH, "does not hold the debt"),
+    "another reason": (
+        OWING,
+        Lie(debt(reason="nothing much"), records(reworded)),
+        MISMATCH,
+        "lacks the debt of its emergency",
+    ),
     "another person": (OWING, Lie(debt(principal="ben@example.org")), MISMATCH, "does not list"),
     "a debt listed twice": (OWING, Lie(lambda e: replace(e, debts=e.debts * 2)), MISMATCH, "does not list"),
     "called an ordinary approval": (
@@ -107,21 +112,26 @@ LIES: dict[str, tuple[int, Lie, str, str]] = {
     "settled under another id": (SETTLING, Lie(settlement(countersignature=OTHER)), MISMATCH, "says otherwise"),
     "settled although nothing is owed": (SETTLING, Lie(settlement(approval_id=OTHER)), MISMATCH, "not open"),
     "settled twice": (SETTLING, Lie(lambda e: replace(e, settled=e.settled * 2)), MISMATCH, "not open"),
-    "settled by the way": (SETTLING, Lie(saying(kind=EntryKind.APPLY)), MISMATCH, "entry of its own"),
+    "settled by the way": (
+        SETTLING,
+        Lie(saying(kind=EntryKind.APPLY)),
+        MISMATCH,
+        "only an entry that changes nothing else",
+    ),
     "settled, and not recorded": (SETTLING, Lie(state=records(unsigned)), MISMATCH, "does not record"),
     "settled, and recorded of another": (SETTLING, Lie(state=records(by_another)), MISMATCH, "does not record"),
     "closed without a signature": (
         SETTLING,
         Lie(saying(settled=())),
         "ledger_state_mismatch",
-        "recorded as used that the entry did not use",
+        "as consumed that the entry did not use",
     ),
-    "a debt that is forgotten later": (NEXT, Lie(state=records(forgiven)), "ledger_state_mismatch", "is gone"),
+    "a debt that is forgotten later": (NEXT, Lie(state=records(forgiven)), "ledger_state_mismatch", "is missing"),
     "a countersignature that is forgotten later": (
         NEXT,
         Lie(state=records(unsigned)),
         "ledger_state_mismatch",
-        "is gone",
+        "is missing",
     ),
 }
 

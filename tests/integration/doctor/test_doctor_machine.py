@@ -134,7 +134,7 @@ def test_what_is_refused_has_failed_and_silence_proves_nothing(s3: S3Place, name
 def test_a_missing_bucket_has_failed(s3: S3Place) -> None:
     finding = storage_finding(lambda: S3Store("s3://no-such-bucket/x"), "brain", rounds=1)
     assert finding.health is Health.ERROR
-    assert "there is no such bucket" in finding.detail
+    assert "the bucket does not exist" in finding.detail
 
 
 def test_a_store_that_cannot_be_opened_says_why() -> None:

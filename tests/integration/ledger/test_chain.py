@@ -175,8 +175,8 @@ def test_a_revoked_key_signs_no_more_and_what_it_signed_stands(chain: Chain) -> 
     ("who", "text"),
     [
         ("unsigned", "it is not signed"),
-        ("stranger", "its key is not a ledger key in force"),
-        ("ada", "its key is not a ledger key in force"),
+        ("stranger", "its key may not sign the ledger"),
+        ("ada", "its key may not sign the ledger"),
     ],
 )
 def test_an_entry_by_nobody_who_may(chain: Chain, who: str, text: str) -> None:

@@ -103,7 +103,7 @@ def test_two_documents_or_none(repository: Repository, head: str) -> None:
     two = {PATH: write_approval(APPROVAL), f"__cluster/approvals/{other.approval_id}.json": write_approval(other)}
     for files in (two, {}, {"README": b"hello\n"}):
         evidence = read_evidence(repository, REF, commit(repository, files, head, message=told(head)), frozenset())
-        assert (evidence.approval, evidence.problem) == (None, "it holds no approval document, or more than one")
+        assert (evidence.approval, evidence.problem) == (None, "it contains no approval document, or more than one")
 
 
 @pytest.mark.parametrize("message", ["", "approve\n", "approve\n\n{}\n", "approve\n\n" + "[" * 100_000 + "\n"])

@@ -88,7 +88,7 @@ def test_the_declaration_of_a_ledger_is_by_its_name_or_by_the_former_one() -> No
     ],
 )
 def test_no_two_clusters_go_on_with_one_ledger(rules: list[str]) -> None:
-    with pytest.raises(GitopsError, match="there is a cluster called"):
+    with pytest.raises(GitopsError, match="has this name already"):
         parse_bot_config(config(*rules))
 
 

@@ -84,7 +84,7 @@ NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b
         ),
         (
             replace(NOW, report_digest="d" * 64, missing=("graph.a", "graph.b")),
-            ("no approval is missing any more for `graph.a`",),
+            ("all approvals are there now for `graph.a`",),
         ),
         (replace(NOW, report_digest="d" * 64, count=300), ("changes: 2, before 300",)),
     ],
