@@ -191,6 +191,7 @@ def test_a_deletion_that_dies_leaves_nothing_that_opens(warm: S3Place, cut: Cut)
     seen = set()
     for uri, _ in at_every_write(warm, cut, deed_delete, graph=True, stride=4):
         there = engine().exists(uri)
+        old = {key.partition("/")[0] for key in keys_below(warm, uri)} - {"graph.json"}
         try:
             engine().read(uri)
             outcome = "whole"
@@ -199,9 +200,14 @@ def test_a_deletion_that_dies_leaves_nothing_that_opens(warm: S3Place, cut: Cut)
             outcome = error.code
         seen.add((there, outcome))
         if there is Existence.PRESENT and outcome != "whole":
-            with pytest.raises(GitopsError) as failure:
+            refused = None
+            try:
                 deed_create(uri, 5_000)
-            assert failure.value.code == "graph_exists"
+            except GitopsError as error:
+                refused = error.code
+            # Where the dead process had sent more deletions, they may have emptied the root after its end.
+            emptied = not [key for key in keys_below(warm, uri) if key.partition("/")[0] in old]
+            assert refused == "graph_exists" or (refused is None and emptied)
         engine().delete_tree(uri)
         assert engine().exists(uri) is Existence.ABSENT
         assert keys_below(warm, uri) == []
