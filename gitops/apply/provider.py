@@ -21,7 +21,6 @@ from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
-from gitops.plan.landing import check_migration
 
 
 class _InjectedCrashError(Exception):
@@ -71,6 +70,8 @@ class ClusterProvider:
         self._fault_after("cluster_apply.after_graph_create")
 
     def _migrate(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        from gitops.plan.landing import check_migration
+
         work, intent, graph = self._work, self._work.intents[node.id], change.address.name
         uri = work.graph_uri(graph)
         resource = work.resources[schema_address(graph)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gitops.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
 from gitops.core.canonical import compact, digest
@@ -33,9 +33,17 @@ class Text:
         return SourceRef(CONFIG_FILE, self.line, self.column)
 
 
-def source_of(place: Text | SourceRef) -> SourceRef:
-    """The place itself, or that of a text: only when it is reported, since the place of a text may have to be found."""
-    return place.source if isinstance(place, Text) else place
+class Placed(Protocol):
+    """What has a place that is found when it is asked for."""
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+
+
+def source_of(place: Placed | SourceRef) -> SourceRef:
+    """The place itself: only when it is reported, since lines have to be counted to find it."""
+    return place if isinstance(place, SourceRef) else place.source
 
 
 class DeclaredQuery(NamedTuple):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
 
 _FORMAT = b"cluster-gitops cache 1\n"
@@ -118,7 +117,7 @@ def _read(folder: int, name: str) -> bytes:
 
 def _write(folder: int, name: str, data: bytes) -> None:
     """Put a file in its place in one step. What a crash leaves has another name, and is swept with the rest."""
-    temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+    temporary = f"{_TEMPORARY}{os.urandom(8).hex()}"
     descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -13,8 +13,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.config.cache import SoundPairs
-from gitops.config.declaration import DeclaredGraph, DeclaredPolicy, QueryRegistry, QuerySources, Text, source_of
-from gitops.config.reader import SourceFile, SourceReader
+from gitops.config.declaration import (
+    DeclaredGraph,
+    DeclaredPolicy,
+    Placed,
+    QueryRegistry,
+    QuerySources,
+    Text,
+    source_of,
+)
+from gitops.config.reader import FileSpan, SourceFile, SourceReader
 from gitops.config.source import (
     QUERY_EXTENSION,
     EntryKind,
@@ -143,7 +151,7 @@ class ResourceLoader:
             address = policy_address(name)
             self.resources[address] = Resource(address, file.digest, path, file.content, tuple(sorted(bindings)))
 
-    def check_name(self, name: str, at: str, place: Text | SourceRef, *, most: int | None = None) -> bool:
+    def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
         """Whether a text is a valid name, of at most so many characters; reported if not."""
         if is_name(name) and (most is None or len(name) <= most):
             return True
@@ -180,7 +188,7 @@ class _Candidate(NamedTuple):
     name: str
     path: str
     file: SourceFile
-    place: Text | SourceRef
+    place: Placed | SourceRef
     declared: _QueryFile | None = None
     position: int = 0
 
@@ -295,7 +303,7 @@ class _GraphLoading:
                         continue
                     # In a file that is known to be sound there is no problem, so no place to report.
                     parsed = declared.parsed
-                    place = SourceRef(file.path) if parsed is None else file.at(parsed[position].name.span)
+                    place = SourceRef(file.path) if parsed is None else FileSpan(file, parsed[position].name.span)
                     self._loader.check_name(name, f"{self._at}.{shown(name)}", place)
                     other = folded.setdefault(name.lower(), name)
                     if other != name:

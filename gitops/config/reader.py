@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import NamedTuple
 
-from gitops.config.declaration import Text, source_of
+from gitops.config.declaration import Placed, source_of
 from gitops.config.source import SourceError, SourceMovedError, SourceTree, normalize
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
@@ -61,6 +62,18 @@ class SourceFile:
         return SourceRef(self.path, line, column)
 
 
+class FileSpan(NamedTuple):
+    """A span of a file as a place: its line is counted when it is reported."""
+
+    file: SourceFile
+    span: Span
+
+    @property
+    def source(self) -> SourceRef:
+        """The place, for a diagnostic."""
+        return self.file.at(self.span)
+
+
 class SourceReader:
     """Reads for one load; every problem goes to `found`.
 
@@ -103,7 +116,7 @@ class SourceReader:
                 self.files[place] = error
         return self.files[place]
 
-    def file(self, path: str, at: str, place: Text | SourceRef, *, missing: Code) -> SourceFile | None:
+    def file(self, path: str, at: str, place: Placed | SourceRef, *, missing: Code) -> SourceFile | None:
         """The file at a path as written, which must be UTF-8.
 
         Otherwise None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
@@ -119,7 +132,7 @@ class SourceReader:
             return None
         return found
 
-    def report(self, error: SourceError, at: str, place: Text | SourceRef, *, otherwise: Code) -> None:
+    def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
         """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
         self.found.add(error.code if error.is_refusal else otherwise, at, error.detail, source=source_of(place))
 
@@ -129,7 +142,7 @@ class SourceReader:
         near = did_you_mean(name, known) if self._hints >= 0 else None
         return f"; {near}" if near else ""
 
-    def admit(self, at: str, place: Text | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
+    def admit(self, at: str, place: Placed | SourceRef, *, queries: int = 0, size: int = 0) -> bool:
         """Count queries and bytes of query files of one graph; False, and reported once, if there are too many."""
         self.queries += queries
         self.query_bytes += size

@@ -42,7 +42,7 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
     """The class with a slot for each of its fields, and without methods so far."""
     body = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
     body |= {"__qualname__": plain.__qualname__, "__getstate__": _state, "__setstate__": _restore}
-    fields = [name for name, kind in get_annotations(plain).items() if "ClassVar" not in kind]
+    fields = [name for name, kind in get_annotations(plain).items() if "ClassVar" not in str(kind)]
     inherited = {slot for base in plain.__mro__[1:] for slot in vars(base).get("__slots__", ())}
     create = partial(type(plain), plain.__name__, plain.__bases__)
 

@@ -16,8 +16,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -168,7 +166,9 @@ def delete_tree(root: Path) -> None:
     The root vanishes in one rename, so that a reader sees the whole tree or none of it; a deletion that a crash cut short
     is finished by the next call. Raises RemoteError `storage_failed`.
     """
-    removed = root.parent / f".{root.name}.{secrets.token_hex(8)}.deleted"
+    import shutil
+
+    removed = root.parent / f".{root.name}.{os.urandom(8).hex()}.deleted"
     try:
         with contextlib.suppress(FileNotFoundError):
             root.rename(removed)
@@ -254,7 +254,7 @@ def _read(folder: int, name: str) -> bytes | None:
 @contextlib.contextmanager
 def _temporary(folder: int, data: bytes) -> Iterator[str]:
     """The name of a synced file with this content, removed at the end if it still has that name."""
-    name = f"{TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+    name = f"{TEMP_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
     descriptor = os.open(
         name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder
     )

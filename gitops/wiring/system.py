@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 import threading
 from collections.abc import Callable
@@ -93,7 +92,7 @@ class RandomIds:
             if moment <= last_moment:
                 moment, entropy = last_moment, last_entropy + 1
             else:
-                entropy = secrets.randbits(_ENTROPY_BITS)
+                entropy = int.from_bytes(os.urandom(_ENTROPY_BITS // 8))
             if entropy >> _ENTROPY_BITS:
                 moment, entropy = moment + 1, 0
             self._last = (moment, entropy)

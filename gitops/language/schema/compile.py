@@ -63,15 +63,21 @@ _DUPLICATE = {
 class Schema(Record):
     """A compiled schema.
 
-    `source` is the exact text it was compiled from. `ir_digest` is the SHA-256 of the canonical form's bytes as 64 hex
-    digits; it is not the digest of the source, which differs for every edit. `warnings` are annotations that have no meaning.
+    `source` is the exact text it was compiled from. `warnings` are annotations that have no meaning.
     """
 
     source: bytes
     catalog: Catalog
     ir: SchemaIR
-    ir_digest: str
     warnings: tuple[LanguageProblem, ...] = ()
+
+    @property
+    def ir_digest(self) -> str:
+        """SHA-256 of the canonical form's bytes as 64 hex digits: not the digest of the source, which every edit changes.
+
+        Made when it is asked for, since a load of many schemas asks for none.
+        """
+        return digest(self.ir.to_bytes())
 
 
 def compile_schema(source: bytes) -> Schema:
@@ -116,7 +122,7 @@ def _compile(source: bytes, limit: int) -> Schema:
     if problems:
         raise LanguageError(*problems)
     ir = canonical_form(document)
-    return Schema(source, _build_catalog(ir), ir, digest(ir.to_bytes()), found.warnings())
+    return Schema(source, _build_catalog(ir), ir, found.warnings())
 
 
 def _refused(reason: str) -> LanguageError:
