@@ -50,7 +50,8 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
         # A class for this call alone: where two threads make the first value, each writes the same methods.
         standard = create(dict(body))
         before = dict(vars(standard))
-        dataclasses.dataclass(**options)(standard)
+        # The class with slots that this returns is not needed, only that `__init__` is written for one.
+        dataclasses.dataclass(slots=True, **options)(standard)
         # `__init__` is among the first: in the reverse order, the value of another thread finds all others.
         for name, value in reversed([*vars(standard).items()]):
             if name not in fields and (name not in before or before[name] is not value):

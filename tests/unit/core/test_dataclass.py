@@ -38,6 +38,7 @@ def declared(decorator, options):
         x: int
         y: int | None = None
         names: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
+        seen: bool = field(default=False, init=False)
         kind: ClassVar[str] = "point"
 
         def __post_init__(self) -> None:
