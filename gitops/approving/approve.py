@@ -137,7 +137,7 @@ def sign_approval(
     via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
-        gated = read_gated_change(current, address)
+        gated = read_gated_change(current, address, rows)
 
         def write() -> Written:
             return publish_approval(_as_seen(gated, rows), publisher, via=via, emergency=emergency)
@@ -200,14 +200,17 @@ def _as_seen(gated: GatedChange, rows: int | None) -> GatedChange:
     return replace(gated, change=replace(gated.change, seen=seen))
 
 
-def read_gated_change(current: Session, address: Address) -> GatedChange:
-    """The gated change of `address` in a plan made now. Raises GitopsError `approval_not_required`, `ledger_missing`."""
+def read_gated_change(current: Session, address: Address, rows: int | None = None) -> GatedChange:
+    """The gated change of `address` in a plan made now, whose graph the approver was shown with `rows`.
+
+    Raises GitopsError `approval_not_required`, `ledger_missing`.
+    """
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError(
             Code.LEDGER_MISSING, "the cluster has no ledger branch, which an approval needs", path=address
         )
-    plan, _ = plan_session(current, current.state)
+    plan, _ = plan_session(current, current.state, shown={} if rows is None else {address: rows})
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     return GatedChange(

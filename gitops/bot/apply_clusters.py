@@ -107,7 +107,9 @@ def _apply_commit(
         applied = position.applied
         # Those of the branch that are not applied yet, newest first; before the first apply the newest alone.
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
-        merged = requests_merged_by(context.forge, rule, [c.id for c in commits[:MOST_ASKED]])
+        # Another cluster of the branch may have moved it: its requests hear nothing of this one.
+        asked = [c.id for c in commits[:MOST_ASKED] if commit_changes(context.project, rule, c)]
+        merged = requests_merged_by(context.forge, rule, asked)
         waiting = requests_merged_by(context.forge, rule, [applied]) if applied and not position.converged else ()
         # What a request of an earlier commit reports is replaced only by the news that nothing of it waits any more.
         earlier = () if applied == commit else tuple(r for r in waiting if r not in merged)

@@ -5,7 +5,7 @@ Migrations of schema updates are previewed, and what the ledger records of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -150,12 +150,14 @@ def plan_session(
     explain: bool = False,
     in_place: bool = False,
     live: bool = False,
+    shown: Mapping[Address, int] | None = None,
 ) -> tuple[Plan, AcceptedApprovals]:
     """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
 
     `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
     nothing that is applied depends on it. With `in_place` the cluster stays where it is: its own change waits, also if approved.
     `live` is for a run that is about to apply: the data of a change is what is in its graph now, never what was recorded.
+    `shown` are the rows that an approver was shown by a machine that has the graph: they count where this one does not have it.
     """
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
@@ -174,7 +176,7 @@ def plan_session(
         trust_change=trust,
         scope_change=scope,
         only=only,
-        seen=_seen_data(current, changes, state, live=live),
+        seen=_seen_data(current, changes, state, shown or {}, live=live),
         gates=frozenset() if rules is None else rules.gates,
         data_growth=DataGrowth() if rules is None else rules.data_growth,
     )
@@ -216,10 +218,13 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
     return TrustChange(cluster, in_force.digest, wanted.digest, meaning), scope
 
 
-def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, *, live: bool) -> dict[Address, Seen]:
+def _seen_data(
+    current: Session, changes: Sequence[Change], state: LedgerState, shown: Mapping[Address, int], *, live: bool
+) -> dict[Address, Seen]:
     """The graph of each change of data, by the address of the change, where it is known.
 
-    It is read from the graph if that is at hand, else from the last observation of the ledger.
+    It is read from the graph if that is at hand, else from the last observation of the ledger, or with the rows `shown` if these are
+    more: rows that were loaded since are in no entry.
     """
     found: dict[Address, Seen] = {}
     for change in changes:
@@ -233,6 +238,8 @@ def _seen_data(current: Session, changes: Sequence[Change], state: LedgerState, 
                 seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
         if seen is None and (not live or _is_gone(stores, state, graph)):
             seen = recorded_data(state, graph)
+            if seen is not None and not live:
+                seen = replace(seen, rows=max(seen.rows, shown.get(change.address, 0)))
         if seen is not None:
             found[change.address] = seen
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,18 @@ from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.documents import read_entry
 from gitops.model.change import Seen
 from gitops.wiring.stores import graph_engine
-from tests.support.loop import APPROVALS, CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop, codes
-from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, workspace
+from tests.support.loop import (
+    APPROVALS,
+    CLUSTER_YAML,
+    CONFIG,
+    DELETE_LEGACY,
+    LEDGER,
+    MAIN,
+    Loop,
+    codes,
+    printed_command,
+)
+from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema, workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -42,6 +53,30 @@ def test_rows_that_are_loaded_after_the_approval_save_the_graph(loop: Loop) -> N
     assert "approval_data_grew" in applied_again(loop)
     given(loop, "carol")
     assert not loop.graph("legacy").exists()
+    assert audited(loop).ok
+
+
+def test_the_printed_command_covers_rows_that_only_the_server_sees(loop: Loop) -> None:
+    """They were loaded after the last entry, so a clone, which has no graph, cannot know them."""
+    load(loop, 20)
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
+    assert "--rows 20 " in loop.comment(1)
+    loop.gitops("bob", *shlex.split(printed_command(loop.comment(1)))[1:])
+    loop.merge("carol", 1)
+    assert not loop.graph("legacy").exists()
+    assert audited(loop).ok
+
+
+def test_a_clone_approves_the_loss_of_rows_that_only_the_server_sees(tmp_path: Path) -> None:
+    """The last entry says that the graph is empty, and an empty graph would need no approval."""
+    loop = Loop.build(tmp_path / "gates", f"{CONFIG}  gates: [lossy]\n  data_growth: {{percent: 10, rows: 0}}\n")
+    load(loop, 3, "notes", "Note", "title")
+    loop.move(
+        "refs/heads/slim", loop.commit("alice", {"cluster/notes.pg": b"node Note {\n    title: String @key\n}\n"})
+    )
+    loop.gitops("bob", *shlex.split(printed_command(loop.comment(1)))[1:])
+    loop.merge("carol", 1)
+    assert schema(loop, "notes") == b"node Note {\n    title: String @key\n}\n"
     assert audited(loop).ok
 
 

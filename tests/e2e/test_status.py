@@ -10,6 +10,11 @@ from tests.support.loop import CONFIG, MAIN, Loop, email
 
 pytestmark = pytest.mark.e2e
 
+OTHER_QUERY = b"query titles() { match { $x: Note } return { $x.title } }\n"
+NAMES = {
+    "other/cluster.yaml": b"version: 1\ngraphs:\n  names:\n    schema: names.pg\n",
+    "other/names.pg": b"node Name {\n    text: String @key\n}\n",
+}
 RULE = "- {name: brain, path: cluster, branch: main, environment: production}"
 
 
@@ -35,3 +40,17 @@ def test_several_clusters_have_a_line_each_and_details_by_name(loop: Loop) -> No
         ("staging/other", True),
     ]
     assert loop.gitops("carol", "status", "--cluster", "brain").text.startswith("cluster state: revision ")
+
+
+def test_a_request_hears_only_of_the_clusters_that_it_touches(loop: Loop) -> None:
+    """One cluster is not touched for a while: what changes it later says nothing on the requests in between."""
+    rules = CONFIG.replace(RULE, f"{RULE}\n  - {{name: other, path: other, environment: staging}}")
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": rules.encode(), "other/cluster.yaml": b"version: 1\n"}))
+    for branch, files in {"words": {"cluster/notes.gq": OTHER_QUERY}, "names": NAMES}.items():
+        loop.move(f"refs/heads/{branch}", loop.commit("alice", files))
+    loop.merge("carol", 1)
+    said = loop.comment(1)
+    loop.merge("carol", 2)
+    assert loop.comment(1) == said
+    assert "staging/other" in loop.comment(2)
+    assert [loop.request(number).labels for number in (1, 2)] == [("gitops/applied",)] * 2
