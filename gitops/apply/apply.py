@@ -99,6 +99,7 @@ def _apply(current: Session) -> ApplyOutcome:
         counted=True,
         converged=settled.converged and (written or settled.state == current.state),
         state_written=written,
+        plan=run.plan,
         plan_digest=run.plan.digest,
         entry_id=current.view.head,
         approvals_used={

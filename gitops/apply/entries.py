@@ -173,7 +173,7 @@ def settle_debts(current: Session) -> bool:
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:
     """Rule 2: report every open debt, as an error where it stops the run."""
     severity = Severity.ERROR if debts_stop(plan, approvals) else Severity.WARNING
-    report_debts(approvals.earlier.open, current.problems, severity)
+    report_debts(approvals.earlier.open, current.workspace.governance, current.problems, severity)
 
 
 def announced_debts(announced: Sequence[ApprovalEvidence], completed: Iterable[str]) -> tuple[Debt, ...]:

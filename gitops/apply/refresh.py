@@ -125,7 +125,7 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
         current.view = stores.ledger.commit(current.view, LedgerWrite(state, entry, swept.retire, consumed, trust))
     except GitopsError as error:
         problems.add_error(error)
-    report_debts(open_debts(current.state), problems)
+    report_debts(open_debts(current.state), governance, problems)
     return None
 
 

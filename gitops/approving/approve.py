@@ -210,7 +210,9 @@ def read_gated_change(current: Session, address: Address, rows: int | None = Non
         raise GitopsError(
             Code.LEDGER_MISSING, "the cluster has no ledger branch, which an approval needs", path=address
         )
-    plan, _ = plan_session(current, current.state, shown={} if rows is None else {address: rows})
+    graph = address.graph_address
+    shown = {} if rows is None or graph is None else {graph: rows}
+    plan, _ = plan_session(current, current.state, explain=True, shown=shown)
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     return GatedChange(
@@ -272,7 +274,7 @@ def publish_approval(
 
 def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
     """What an approval in a ledger folder is about. Raises GitopsError `approval_not_required`."""
-    plan, _ = plan_session(current, current.state)
+    plan, _ = plan_session(current, current.state, explain=True)
     _find_gated_change(plan, address)
     return ApprovalSubject(address=address, plan=plan)
 

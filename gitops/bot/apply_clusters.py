@@ -27,14 +27,14 @@ from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
 from gitops.bot.position import LedgerPosition
-from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels
+from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.forge.port import ChangeRequest, DeploymentState, Push, ReviewDecision
+from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
@@ -160,6 +160,12 @@ def _carry_out(
             return moved.outcome, None, moved.rule
         rule, commit = moved.rule, context.project.head_of(moved.rule.ref) or commit
     outcome = apply(context.workspace_at(rule, commit, known, in_place=True))
+    if moved.outcome is not None:
+        outcome = replace(
+            outcome,
+            changes=(*moved.outcome.changes, *outcome.changes),
+            approvals_used={**moved.outcome.approvals_used, **outcome.approvals_used},
+        )
     waits = outcome.ok and any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes)
     # What is left is another plan than the one that was applied in part, and it is that which has to be approved.
     workspace = context.workspace_at(rule, commit, known)
@@ -233,12 +239,29 @@ def _report_applied(
     yield from report_apply(context, subjects, outcome, left=left, debts=added, notes=(*notes, *found))
     for note in found:
         yield LogLine(f"apply of {subject.cluster}: {note}")
-    labels = {_APPLIED: done, _WAITING: not done, NEEDS_APPROVAL: False, PLAN_FAILED: False}
+    # A request may touch several clusters: it is applied when it is applied to all of them.
+    everywhere = done and not _fails_elsewhere(context, subject)
+    labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)
     # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics)
+
+
+def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
+    """Whether the apply of the same commit to another cluster has failed, or waits."""
+    if not (context.clusters[1:] and subject.request):
+        return False
+    own, bad = status_context("apply", subject.cluster), (CheckState.FAILURE, CheckState.ERROR)
+    try:
+        found = context.forge.statuses(subject.head)
+    except GitopsError:
+        return False
+    return any(
+        each.context.startswith(status_context("apply", "")) and each.context != own and each.state in bad
+        for each in found
+    )
 
 
 def _lock_held(problems: Sequence[Diagnostic]) -> LogLine | None:

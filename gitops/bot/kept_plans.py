@@ -128,18 +128,19 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     facts = []
     if before.errors != now.errors:
         facts.append(f"errors: {now.errors}, before {before.errors}")
-    whole = all(len(each.changes) == each.count for each in (before, now))
+    # A plan that failed names no change, so nothing is known of what it would have changed.
+    whole = all(len(each.changes) == each.count and not each.errors for each in (before, now))
     more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
     if more:
         facts.append(f"it also changes {_listed(more)}")
     if fewer:
         facts.append(f"it no longer changes {_listed(fewer)}")
-    if not whole and before.count != now.count:
+    if not (whole or before.errors or now.errors) and before.count != now.count:
         facts.append(f"changes: {now.count}, before {before.count}")
     if needed := sorted({*now.missing} - {*before.missing}):
-        facts.append(f"an approval is missing now for {_listed(needed)}")
+        facts.append(f"not approved any more, or new and not approved: {_listed(needed)}")
     if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
-        facts.append(f"all approvals are there now for {_listed(given)}")
+        facts.append(f"approved now: {_listed(given)}")
     if before.head != now.head:
         facts.append(f"its head moved from {before.head[:12]} to {now.head[:12]}")
     if before.base != now.base:

@@ -6,6 +6,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import field, replace
 from datetime import datetime
@@ -90,7 +91,7 @@ def accept_approvals(
     governance: Governance | None,
     problems: Diagnostics,
 ) -> AcceptedApprovals:
-    """Collect the approvals that count for any of the changes; refused ones become warnings in `problems`.
+    """Collect the approvals that count for any of the changes; refused ones become warnings in `problems` while a gate waits.
 
     `changes` have their migrations and data. `state` is that of the view, or what recovery made of it.
     """
@@ -104,6 +105,8 @@ def accept_approvals(
     trust = view.trust or governance.trust
     by_address = {change.address: change for change in changes}
     relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
+    # What moved the cluster to where it is now was for its earlier place: it has done its work, and nothing is wrong with it.
+    relevant = [e for e in relevant if not (_is_used(e, consumed) and _is_elsewhere(e, governance))]
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
     _report_refused_decisions(revocations, problems)
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
@@ -124,10 +127,15 @@ def accept_approvals(
             forge=governance.forge,
         )
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
-    refused = _report_refused(verified, problems)
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     counted, further = _countable(verified, by_address, trust.required)
+    people = Counter(approval.resource for approval, _, _ in counted)
+    alone = {approval.resource for approval, _, debt in counted if debt is not None}
+    refused = tuple(each for each in verified if not each.accepted)
+    # Where enough others count, nobody has to do anything about an approval that does not.
+    open_gates = by_address.keys() - alone - {address for address, found in people.items() if found >= trust.required}
+    _report_refused([each for each in refused if _address(each.evidence) in open_gates], problems)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
         further=tuple(approval for approval, _, _ in further),
@@ -160,14 +168,10 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
         return ()
 
 
-def _report_refused(
-    verified: Iterable[ApprovalVerification], problems: Diagnostics
-) -> tuple[ApprovalVerification, ...]:
-    """The refused ones, reported as warnings: the change stays blocked, and the command itself goes on."""
-    refused = tuple(each for each in verified if not each.accepted)
+def _report_refused(refused: Iterable[ApprovalVerification], problems: Diagnostics) -> None:
+    """Report approvals that do not count as warnings: the change stays blocked, and the command itself goes on."""
     for problem in (problem for each in refused for problem in each.diagnostics):
         problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
-    return refused
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
@@ -175,6 +179,14 @@ def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
         problems.add(Code.APPROVAL_READ_ERROR, "__cluster/approvals", listing.problem)
     for unreadable in listing.unreadable:
         problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
+
+
+def _is_used(evidence: ApprovalEvidence, consumed: Container[str]) -> bool:
+    return evidence.approval is not None and evidence.approval.approval_id in consumed
+
+
+def _is_elsewhere(evidence: ApprovalEvidence, governance: Governance) -> bool:
+    return evidence.statement is not None and evidence.statement.target != governance.target
 
 
 _Counted = tuple[Approval, ApprovalUse, Debt | None]
@@ -245,14 +257,17 @@ def read_earlier_debts(
     return EarlierDebts(left, settled, tuple(each for each in verified if not each.accepted))
 
 
-def report_debts(debts: Sequence[Debt], problems: Diagnostics, severity: Severity = Severity.WARNING) -> None:
+def report_debts(
+    debts: Sequence[Debt], governance: Governance | None, problems: Diagnostics, severity: Severity = Severity.WARNING
+) -> None:
     """Add a problem for each open debt: who acted alone, and how the debt is settled."""
+    chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
     for debt in debts:
         problems.add(
             Code.DEBT_OPEN,
             debt.resource,
             f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); "
-            f"another approver has to run: gitops countersign {debt.approval_id} --commit {debt.commit}",
+            f"another approver has to run: gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}",
             severity=severity,
         )
 

@@ -61,7 +61,7 @@ def status(workspace: Workspace) -> StatusOutcome:
                 problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet", severity=Severity.WARNING)
             elif view.state is not None:
                 verify_catalog(ledger, view.state, problems)
-                report_debts(open_debts(view.state), problems)
+                report_debts(open_debts(view.state), workspace.governance, problems)
                 for graph in sorted(view.state.vanished):
                     detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)

@@ -98,7 +98,7 @@ class ApplyOutcome(VerbOutcome):
     """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards.
 
     `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
-    text stays while their file changes.
+    text stays while their file changes. `plan` is what was carried out.
     """
 
     observations: StateObservations
@@ -115,6 +115,7 @@ class ApplyOutcome(VerbOutcome):
     approvals_used: Mapping[Address, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counted: bool = True
     republished: frozenset[Address] = frozenset()
+    plan: Plan | None = None
 
     @property
     def applied_count(self) -> int:

@@ -193,15 +193,15 @@ class ContractBreak:
             case BreakKind.EFFECT:
                 return f"it was a {self.before} and becomes a {self.after}"
             case BreakKind.PARAMETER_ADDED:
-                return f"callers have to give the new parameter {self.subject} of type {self.after}"
+                return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
             case BreakKind.PARAMETER_CHANGED:
-                return f"parameter {self.subject} changes from {self.before} to {self.after}"
+                return f"parameter {self.subject} changes from `{self.before}` to `{self.after}`"
             case BreakKind.PARAMETER_DROPPED:
-                return f"parameter {self.subject} of type {self.before} is ignored from now on"
+                return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
             case BreakKind.COLUMN_DROPPED:
-                return f"column {self.subject} of type {self.before} leaves the result"
+                return f"column {self.subject} of type `{self.before}` leaves the result"
             case BreakKind.COLUMN_CHANGED:
-                return f"column {self.subject} changes from {self.before} to {self.after}"
+                return f"column {self.subject} changes from `{self.before}` to `{self.after}`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
             debts = open_debts(current.state)
-        report_debts(debts, problems)
+        report_debts(debts, current.workspace.governance, problems)
     return PlanOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -107,7 +107,7 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
                 Code.CLUSTER_RECOVERY_PENDING, change.address, "the cluster stays where it is until it is settled"
             )
     if debts_stop(plan, accepted):
-        report_debts(accepted.earlier.open, found)
+        report_debts(accepted.earlier.open, governance, found)
     for refusal in (*graph_refusals(current, plan), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
@@ -157,7 +157,7 @@ def plan_session(
     `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
     nothing that is applied depends on it. With `in_place` the cluster stays where it is: its own change waits, also if approved.
     `live` is for a run that is about to apply: the data of a change is what is in its graph now, never what was recorded.
-    `shown` are the rows that an approver was shown by a machine that has the graph: they count where this one does not have it.
+    `shown` are the rows of a graph that an approver was shown where it is at hand: they count where it is not.
     """
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
@@ -223,8 +223,8 @@ def _seen_data(
 ) -> dict[Address, Seen]:
     """The graph of each change of data, by the address of the change, where it is known.
 
-    It is read from the graph if that is at hand, else from the last observation of the ledger, or with the rows `shown` if these are
-    more: rows that were loaded since are in no entry.
+    It is read from the graph if that is at hand, else from the last observation of the ledger, or with the rows `shown` of a
+    graph if these are more: rows that were loaded since are in no entry.
     """
     found: dict[Address, Seen] = {}
     for change in changes:
@@ -239,7 +239,7 @@ def _seen_data(
         if seen is None and (not live or _is_gone(stores, state, graph)):
             seen = recorded_data(state, graph)
             if seen is not None and not live:
-                seen = replace(seen, rows=max(seen.rows, shown.get(change.address, 0)))
+                seen = replace(seen, rows=max(seen.rows, shown.get(graph, 0)))
         if seen is not None:
             found[change.address] = seen
     return found

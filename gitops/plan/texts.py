@@ -21,7 +21,10 @@ _MOST = 50
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
-    """The first fifty texts that a plan changes: schemas, then policies, then files of queries; each in address order."""
+    """The first fifty texts that a plan changes: schemas, then policies, then files of queries; each in address order.
+
+    A file of queries is named by those whose own text changes, or by all if none does.
+    """
     found = []
     for changes in _by_text(plan.changes)[:_MOST]:
         before = next((each for each in changes if each.before is not None), None)
@@ -30,7 +33,8 @@ def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
         declared = None if after is None else current.desired.resources[after.address].content
         unread = (before is not None and recorded is None) or (after is not None and declared is None)
         if not unread and recorded != declared:
-            found.append(TextChange(tuple(each.address for each in changes), recorded, declared))
+            own = [each for each in changes if each.address not in plan.republished] or changes
+            found.append(TextChange(tuple(each.address for each in own), recorded, declared))
     return tuple(found)
 
 

@@ -75,8 +75,8 @@ def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
         found.setdefault(each.query, []).append(each.words)
     for impact in () if plan is None else plan.schema_impact:
         for result in impact.results:
-            gone = [column.replace(": ", " of type ", 1) for column in result.before if column not in result.after]
-            lost = [f"column {column} leaves the result" for column in gone]
+            gone = [column.partition(": ") for column in result.before if column not in result.after]
+            lost = [f"column {name} of type `{kind}` leaves the result" for name, _, kind in gone]
             if lost:
                 found.setdefault(result.query, lost)
     return {query: tuple(lines) for query, lines in found.items()}
@@ -153,17 +153,18 @@ def listed_rows(
     return tuple(listed), tuple(counted)
 
 
-def republished_counts(queries: Iterable[Address]) -> tuple[dict[str, Any], ...]:
-    """A count, as `listed_rows` makes them, of the queries of each graph that are only published again."""
-    graphs = Counter(str(address.graph) for address in queries)
+def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
+    """A count, as `listed_rows` makes them, of queries that are only published again, by graph and by why they are not."""
+    found = Counter((str(each.address.graph), "" if each.reason is None else effect_of(each, DONE)) for each in changes)
     return tuple(
         {
             "badge": Badge.CHANGES.value,
             "number": number,
             "graphs": 0,
-            "words": f"{'query' if number == 1 else 'queries'} of {graph}, published again with unchanged text",
+            "words": f"{'query' if number == 1 else 'queries'} of {graph}, "
+            + (f"unchanged text; {why}" if why else "published again with unchanged text"),
         }
-        for graph, number in sorted(graphs.items())
+        for (graph, why), number in sorted(found.items())
     )
 
 

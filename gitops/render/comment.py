@@ -16,7 +16,6 @@ from gitops.apply.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import Kind, is_name
-from gitops.model.ledger import Debt
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import NodeOutcome, NodeResult
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
@@ -122,14 +121,17 @@ def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     outcome = comment.outcome
     stopped = tuple(r for r in outcome.results if r.outcome is not NodeOutcome.DONE)
-    rows = change_rows((each for each in outcome.changes if each.address not in outcome.republished), DONE)
+    plan, again = outcome.plan, outcome.republished
+    rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
     listed, counted = listed_rows(rows)
+    counted += republished_counts(each for each in outcome.changes if each.address in again)
     values = {
         "verdict": apply_verdict(outcome),
         "checks": approval_checks(comment.approvals),
+        "rules": rule_rows(plan) if plan else (),
         "rows": rows,
         "listed": listed,
-        "counted": counted + republished_counts(outcome.republished),
+        "counted": counted,
         "approvals": comment.approvals,
         "missing": tuple(a for a in comment.approvals if not a.satisfied),
         "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
@@ -139,7 +141,7 @@ def apply_comment(comment: ApplyComment) -> str:
         ),
         "stopped_by": _stopped_by(stopped),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
-        **_debts(comment.debts),
+        **_debts(comment),
         "notes": comment.notes,
         "deployment": comment.deployment,
     }
@@ -263,7 +265,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     drawn = plan is not None and len(plan.graph.nodes) > 1
     rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
-    counted += republished_counts(plan.republished) if plan else ()
+    counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()
     diffs = tuple(map(text_diff, outcome.texts))
     values = {
         "verdict": plan_verdict(comment, gates),
@@ -277,7 +279,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
             for a in asked
             if a.via_forge and comment.forge_commands
         ),
-        **_debts(comment.debts),
+        **_debts(comment),
         "rules": rule_rows(plan) if plan else (),
         "rows": rows,
         "listed": listed,
@@ -331,13 +333,10 @@ def _sections(
     return (marks, *render_template(f"{kind}.md.j2", {**frame, **values}, diagnostics, comment.templates), foot)
 
 
-def _debts(debts: Sequence[Debt]) -> dict[str, object]:
-    return {
-        "debts": debts,
-        "countersign": "\n".join(
-            shlex.join(("gitops", "countersign", d.approval_id, "--commit", d.commit)) for d in debts
-        ),
-    }
+def _debts(comment: PlanComment | ApplyComment) -> dict[str, object]:
+    chosen = ("--cluster", comment.subject.cluster) if comment.several else ()
+    commands = (("gitops", "countersign", d.approval_id, "--commit", d.commit, *chosen) for d in comment.debts)
+    return {"debts": comment.debts, "countersign": "\n".join(map(shlex.join, commands))}
 
 
 def _onto(subject: CommentSubject) -> str:

@@ -33,12 +33,14 @@ _RUN = re.compile(r"`+")
 _PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*[,;:.?]?|[0-9]+["']*[,;:?]?)[)"']*\Z""")
 # What a message of ours quotes as code, and any other word.
 _WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)(?!\S)|\S+""")
+# Punctuation that ends a run of anything else belongs to the sentence around it.
+_SENTENCE = re.compile(r"(.+?)([,;:]?)\Z", re.DOTALL)
 _COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
 _FENCE = re.compile(r"(`{3,})[^`]*\Z")
 _LANGUAGE = re.compile(r"[a-z]{0,20}\Z")
 # Old readers of quick actions do not know a fence of more than three backticks.
-_FOREIGN_COMMAND = re.compile(r"^(\s*)/(?!gitops )", re.MULTILINE)
+_FOREIGN_COMMAND = re.compile(r"^(\s*)/(?!gitops |/)", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/%+=&?#:@-]*)?\Z", re.ASCII)
 _ADDRESS_LIMIT = 1_000
 _NOTICE_ROOM = 2_000
@@ -88,12 +90,18 @@ def text(value: str) -> str:
             special.append(word)
             continue
         if special:
-            parts.append(_span(" ".join(special)))
+            parts.append(_span_of(special))
             special = []
         parts.append(word if quoted is None else f"{before}{_span(' '.join(quoted.split()))}{after}")
     if special:
-        parts.append(_span(" ".join(special)))
+        parts.append(_span_of(special))
     return " ".join(parts)
+
+
+def _span_of(words: Sequence[str]) -> str:
+    """Words that are not plain, as one code span; a comma or colon behind them stays text."""
+    found = _SENTENCE.match(" ".join(words))
+    return "" if found is None else _span(found[1]) + found[2]
 
 
 def block(value: str, language: str = "") -> str:

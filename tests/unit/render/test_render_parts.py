@@ -123,6 +123,8 @@ def test_a_pipe_cannot_end_a_cell():
         ("fixed in defaced 1234567", "fixed in `defaced 1234567`"),
         ("of `Knows`, see (`a.gq`)", "of `Knows`, see (`a.gq`)"),
         ("`a b` and `@x`y `#1`", "`a b` and `` `@x`y `` `#1`"),
+        ("of type `enum(a, b)?`, then", "of type `enum(a, b)?`, then"),
+        ("approval 1234567: it is `too_late`, by a day", "approval `1234567`: it is `too_late`, by a day"),
         ("!12 ~bug %1 :tada: $5", "`!12 ~bug %1 :tada: $5`"),
     ],
 )
@@ -135,6 +137,7 @@ def test_a_block_is_fenced_longer_than_what_it_holds():
 
 
 def test_a_block_holds_no_command_of_a_forge():
+    assert block(" // a comment of a schema", "diff") == "```diff\n // a comment of a schema\n```"
     shown = block("/close\n  /approve\n/gitops retry\na/b")
     assert shown == "```\n\\x2fclose\n  \\x2fapprove\n/gitops retry\na/b\n```"
     with pytest.raises(ValueError):
