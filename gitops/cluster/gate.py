@@ -7,7 +7,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 
@@ -104,9 +104,7 @@ def accept_approvals(
 
     trust = view.trust or governance.trust
     by_address = {change.address: change for change in changes}
-    relevant = [e for e in listing.evidence if e.approval is not None and e.approval.resource in by_address]
-    # What moved the cluster to where it is now was for its earlier place: it has done its work, and nothing is wrong with it.
-    relevant = [e for e in relevant if not (_is_used(e, consumed) and _is_elsewhere(e, governance))]
+    relevant = list(_relevant(listing, by_address, consumed, governance))
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
     _report_refused_decisions(revocations, problems)
     revoked = revoked_approvals(revocations) | recorded_revocations(state)
@@ -130,12 +128,7 @@ def accept_approvals(
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     counted, further = _countable(verified, by_address, trust.required)
-    people = Counter(approval.resource for approval, _, _ in counted)
-    alone = {approval.resource for approval, _, debt in counted if debt is not None}
-    refused = tuple(each for each in verified if not each.accepted)
-    # Where enough others count, nobody has to do anything about an approval that does not.
-    open_gates = by_address.keys() - alone - {address for address, found in people.items() if found >= trust.required}
-    _report_refused([each for each in refused if _address(each.evidence) in open_gates], problems)
+    refused = _report_refused(verified, _opened(counted, trust.required), problems)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
         further=tuple(approval for approval, _, _ in further),
@@ -168,10 +161,18 @@ def _may_approve(governance: Governance, trust: TrustRoot, change: Change | Addr
         return ()
 
 
-def _report_refused(refused: Iterable[ApprovalVerification], problems: Diagnostics) -> None:
-    """Report approvals that do not count as warnings: the change stays blocked, and the command itself goes on."""
-    for problem in (problem for each in refused for problem in each.diagnostics):
-        problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+def _report_refused(
+    verified: Iterable[ApprovalVerification], opened: Container[Address], problems: Diagnostics
+) -> tuple[ApprovalVerification, ...]:
+    """The refused ones, reported as warnings: the change stays blocked, and the command itself goes on.
+
+    Where enough others count, nothing has to be done about one that does not.
+    """
+    refused = tuple(each for each in verified if not each.accepted)
+    for each in refused:
+        for problem in () if _address(each.evidence) in opened else each.diagnostics:
+            problems.add(problem.code, problem.path, problem.message, severity=Severity.WARNING)
+    return refused
 
 
 def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
@@ -181,12 +182,16 @@ def _report_unreadable(listing: ApprovalListing, problems: Diagnostics) -> None:
         problems.add(unreadable.code, f"__cluster/approvals/{unreadable.name}", unreadable.detail)
 
 
-def _is_used(evidence: ApprovalEvidence, consumed: Container[str]) -> bool:
-    return evidence.approval is not None and evidence.approval.approval_id in consumed
-
-
-def _is_elsewhere(evidence: ApprovalEvidence, governance: Governance) -> bool:
-    return evidence.statement is not None and evidence.statement.target != governance.target
+def _relevant(
+    listing: ApprovalListing, addresses: Container[Address], consumed: Container[str], governance: Governance
+) -> Iterator[ApprovalEvidence]:
+    """The evidence about some resources, without what was used to move the cluster: that was for its earlier place."""
+    for each in listing.evidence:
+        moved = each.statement is not None and each.statement.target != governance.target
+        if each.approval is None or each.approval.resource not in addresses:
+            continue
+        if not (moved and each.approval.approval_id in consumed):
+            yield each
 
 
 _Counted = tuple[Approval, ApprovalUse, Debt | None]
@@ -220,6 +225,14 @@ def _countable(
             elif not each.is_emergency:
                 further.append(found)
     return counted, further
+
+
+def _opened(counted: Iterable[_Counted], required: int) -> frozenset[Address]:
+    """The resources whose approvals that count are enough."""
+    given = list(counted)
+    people = Counter(approval.resource for approval, _, _ in given)
+    alone = {approval.resource for approval, _, debt in given if debt is not None}
+    return frozenset(alone).union(resource for resource, found in people.items() if found >= required)
 
 
 def _fresh_documents(
