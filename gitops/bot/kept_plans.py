@@ -138,9 +138,9 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     if not (whole or before.errors or now.errors) and before.count != now.count:
         facts.append(f"changes: {now.count}, before {before.count}")
     if needed := sorted({*now.missing} - {*before.missing}):
-        facts.append(f"not approved any more, or new and not approved: {_listed(needed)}")
+        facts.append(f"an approval is missing now for {_listed(needed)}")
     if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
-        facts.append(f"approved now: {_listed(given)}")
+        facts.append(f"all approvals are there now for {_listed(given)}")
     if before.head != now.head:
         facts.append(f"its head moved from {before.head[:12]} to {now.head[:12]}")
     if before.base != now.base:
