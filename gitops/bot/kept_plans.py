@@ -129,13 +129,14 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     if before.errors != now.errors:
         facts.append(f"errors: {now.errors}, before {before.errors}")
     # A plan that failed names no change, so nothing is known of what it would have changed.
-    whole = all(len(each.changes) == each.count and not each.errors for each in (before, now))
+    made = all(each.count or not each.errors for each in (before, now))
+    whole = made and all(len(each.changes) == each.count for each in (before, now))
     more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
     if more:
         facts.append(f"it also changes {_listed(more)}")
     if fewer:
         facts.append(f"it no longer changes {_listed(fewer)}")
-    if not (whole or before.errors or now.errors) and before.count != now.count:
+    if made and not whole and before.count != now.count:
         facts.append(f"changes: {now.count}, before {before.count}")
     if needed := sorted({*now.missing} - {*before.missing}):
         facts.append(f"an approval is missing now for {_listed(needed)}")

@@ -86,6 +86,10 @@ NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b
             replace(NOW, report_digest="d" * 64, missing=("graph.a", "graph.b")),
             ("all approvals are there now for `graph.a`",),
         ),
+        (
+            replace(NOW, report_digest="d" * 64, plan_digest=None, changes=(), count=0, missing=("graph.b",), errors=1),
+            ("errors: 0, before 1",),
+        ),
         (replace(NOW, report_digest="d" * 64, count=300), ("changes: 2, before 300",)),
     ],
 )
