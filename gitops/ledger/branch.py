@@ -364,7 +364,7 @@ class BranchLedger:
         with self._guard:
             self._staged = {k: v for k, v in self._staged.items() if k not in staged or staged[k] is not v}
         if found.entry.former is None:
-            self._heads.remember(seen, found.commit.id)
+            self._heads.published(seen, found.commit.id)
         else:
             self._heads.accept(found.commit.id)
         self._write_anchor(found)

@@ -10,6 +10,7 @@
    state of it is served. A made-up entry has no effect, and neither has an entry of another copy of the repository.
 5. In a clone the branch of the same name follows what was verified, by fast-forward and through git itself, which does not
    move a branch under a checkout.
+6. What this clone has pushed is in it, as after `git push`: otherwise an audit here would know newer entries than it reads.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class BranchSettings:
     ledger. `anchor_file` is beside the graphs, None where this machine has no storage for them. `adopting` lets an import begin a
     ledger although an earlier one was seen. `relist` has the remote list its refs again, where they were kept from earlier
     in the run, and returns whether they were. `own` is the clone as a remote of its own, None for a repository that is one.
+    `shown` is the ref in which this clone shows the ledger of the remote, as an audit reads it; None if it has none.
     """
 
     cluster: str
@@ -77,6 +79,7 @@ class BranchSettings:
     adopting: bool = False
     relist: Callable[[], bool] = lambda: False
     own: GitRemote | None = None
+    shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,14 @@ class Heads:
                 self._store.update_refs([RefUpdate(self.seen_ref, seen or ZERO, head)])
         if self._settings.read_note() != head:
             self._settings.write_note(head)
+
+    def published(self, seen: str | None, head: str) -> None:
+        """Remember an entry that this clone has pushed, and show it as the head of the remote."""
+        shown = self._settings.shown
+        if shown is not None and (old := self._store.resolve(shown)) != head:
+            with contextlib.suppress(ConflictError):
+                self._store.update_refs([RefUpdate(shown, old or ZERO, head)])
+        self.remember(seen, head)
 
     def accept(self, head: str) -> None:
         """Remember a head whatever was seen before: after a ledger was started again on purpose. The caller has verified it.

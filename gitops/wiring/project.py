@@ -42,7 +42,7 @@ from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
-from gitops.ledger.chain import LEDGERS, approvals_prefix
+from gitops.ledger.chain import LEDGERS, approvals_prefix, ledger_ref
 from gitops.ledger.heads import Heads
 from gitops.wiring.local import LocalRepository, open_commit_tree
 from gitops.wiring.repository import has_server_hook
@@ -86,6 +86,7 @@ class LocalProject(LocalRepository):
         super().__init__(path, environ=environ)
         self.adopting = False
         self._login = str if login is None else login(self.setting)
+        self._remote_name = remote or "origin"
         self.remote: GitRemote = self._remote(remote, offline=offline)
         self._faults = faults or NoFaults()
         tools = ProjectTools(
@@ -213,7 +214,18 @@ class LocalProject(LocalRepository):
             write_note=pin.write,
             relist=self.project.tools.relist,
             own=None if isinstance(self.remote, SelfRemote | TrackingRemote) else ProgramRemote(path, path),
+            shown=self._shown(ledger_ref(rule.name)),
         )
+
+    def _shown(self, ref: str) -> str | None:
+        """Where this clone shows a branch of its remote: as a branch of the remote, or, in a bare clone, as its own."""
+        if isinstance(self.remote, SelfRemote | TrackingRemote):
+            return None
+        if self.repository.work_tree is None:
+            return ref
+        tracked = f"refs/remotes/{self._remote_name}/"
+        usual = self.setting(f"remote.{self._remote_name}.fetch") == f"+refs/heads/*:{tracked}*"
+        return tracked + ref.removeprefix("refs/heads/") if usual else None
 
     def rule(self, cluster: str | None = None, folder: str | None = None) -> ClusterRule:
         """Find a cluster in `gitops.yaml`: by its name, else by its folder in the work tree, else the only one.

@@ -58,6 +58,27 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     assert audit(hub.loop).startswith("audit good")
 
 
+@pytest.mark.parametrize("bare", [False, True], ids=["clone", "bare clone"])
+def test_an_audit_in_the_clone_that_applied_reads_what_it_pushed(ready: Runner, bare: bool) -> None:
+    """The clone of the bot knew newer entries than it showed, so that its own audit called the ledger rewound."""
+    hub, ready.bare = ready.hub, bare
+    hub.merge("carol", 1)
+    good(ready)
+    clone = ready.folder / f"job-{len(ready.runs)}" / "work"
+    for command in ("audit", "log"):
+        done = hub.loop.gitops("bot", command, "--json", at=clone)
+        assert hub.tip(LEDGER) in done.text
+    # An older state of the forge is not taken for what is newest.
+    hub.loop.program(
+        "bot", "git", "update-ref", "refs/heads/gitops/ledger/brain", f"{hub.tip(LEDGER)}~1", at=hub.loop.server
+    )
+    name = "heads" if bare else "remotes/origin"
+    branch = "gitops/ledger/brain"
+    fetched = f"+refs/heads/{branch}:refs/{name}/{branch}"
+    hub.loop.program("bot", "git", "fetch", "-q", str(hub.loop.server), fetched, at=clone)
+    assert "ledger_diverged" in hub.loop.gitops("bot", "audit", at=clone, check=False).text
+
+
 def test_a_bare_clone_writes_where_the_repository_is(ready: Runner) -> None:
     """A bare clone is not the server: a ledger, a lock or a plan that is written into it is lost, and splits the ledger."""
     hub, before = ready.hub, ready.hub.tip(LEDGER)
