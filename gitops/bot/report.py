@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.results import LogLine, RunResult, logged, result_of
 from gitops.core.clock import timestamp
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
@@ -36,6 +38,7 @@ from gitops.render.markdown import hidden
 from gitops.render.text import apply_counts, count
 
 _MAX_STATUS = 140
+_Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
 
 
 def status_context(verb: str, cluster: str) -> str:
@@ -66,8 +69,8 @@ def report_plan(
     line = f"plan of {subject.cluster}: {text}"
     comment = PlanComment(
         subject=subject,
-        outcome=outcome,
-        approvals=_gate_states(subject, outcome, via_forge=via_forge),
+        outcome=_without_used(outcome),
+        approvals=_gate_states(subject, _without_used(outcome), via_forge=via_forge),
         others=others,
         explained=explained,
         refusals=refusals,
@@ -135,14 +138,14 @@ def report_apply(
     )
     if left is not None:
         # The request is merged: what is approved is the target branch.
-        missing = _gate_states(replace(subjects[0], request=0), left, via_forge=False)
+        missing = _gate_states(replace(subjects[0], request=0), _without_used(left), via_forge=False)
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
     for subject in subjects:
         comment = ApplyComment(
             subject=subject,
-            outcome=outcome,
+            outcome=_without_used(outcome),
             approvals=approvals,
             debts=debts,
             notes=notes,
@@ -293,6 +296,11 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
     if verdict_missing:
         return CheckState.FAILURE, f"{text}; needs the forge's own approval", RunResult.WAITS
     return CheckState.SUCCESS, text, RunResult.DONE
+
+
+def _without_used(outcome: _Outcome) -> _Outcome:
+    """An outcome as comments show it: an approval that an earlier change used is not why this one misses an approval."""
+    return replace(outcome, diagnostics=tuple(d for d in outcome.diagnostics if d.code != Code.APPROVAL_SPENT))
 
 
 def _gate_states(subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool) -> tuple[ApprovalState, ...]:

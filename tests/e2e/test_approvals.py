@@ -11,6 +11,7 @@ import pytest
 
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.forge.merge import MergeMethod
+from gitops.forge.port import RequestState
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.signatures import sign
@@ -220,6 +221,14 @@ def test_approval_is_not_used_twice(pending: Loop) -> None:
     first = pending.tip()
     pending.move(MAIN, pending.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()}))
     assert pending.graph("legacy").exists()
+
+    # A request to delete it again misses an approval; the old one is not the reason.
+    pending.move("refs/heads/again", pending.commit("alice", DELETE_LEGACY, message="Again\n"))
+    (proposed,) = pending.book.requests(state=RequestState.OPEN)
+    told = pending.comment(proposed.number)
+    assert "graph.legacy" in told
+    assert "consumed" not in told
+    assert "approval_spent" not in told
 
     # The same bytes, deleted again: the old approval is for exactly this, but it is used up.
     lines = pending.move(MAIN, pending.commit("alice", DELETE_LEGACY, message="Again\n"))
