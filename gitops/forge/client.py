@@ -37,6 +37,7 @@ __all__ = ["Service", "Traffic", "WebClient", "forge_service"]
 
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LIMITED = frozenset({403, 429})
+_MOVED = frozenset({301, 302, 303, 307, 308})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SHOWN = 300
 _PIECE = 65_536
@@ -246,6 +247,9 @@ class WebClient:
         text = self._redact(data[: _SHOWN * 4].decode("utf-8", "replace"))[:_SHOWN]
         endpoint = f"{request.method} /{request.path.lstrip('/')[:200]}"
         said = f"answers {endpoint} with status {status}: " + "".join(c if c.isprintable() else " " for c in text)
+        if status in _MOVED:
+            where = self._redact(_address(headers.get("location", "")))
+            said += f"it has moved to {where}, and redirects are not followed: check git config gitops.forgeUrl and the project"
         after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
         asked = float(after) if after.isdecimal() else None
         # https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
@@ -267,6 +271,15 @@ class WebClient:
     ) -> RemoteError:
         host = urlsplit(self.base).hostname
         return RemoteError(code or self._service.code, f"{host} {what}", retryable=retryable, status=status)
+
+
+def _address(location: str) -> str:
+    """A `Location` without what may be a secret in it: a user, and what follows a question mark."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return "an address that cannot be read"
+    return repr(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:_SHOWN])
 
 
 def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -138,7 +138,7 @@ class HostedForge:
         """Statuses of a commit, by context; the newest of each. None for a commit that the forge does not have."""
         entries = list(self._list(self._dialect.list_statuses(commit), within=self._dialect.statuses_within))
         newest: dict[str, CheckStatus] = {}
-        for entry in sorted(entries, key=lambda entry: entry.number("id")):
+        for entry in sorted(entries, key=lambda entry: entry.number("id", least=0)):
             status = self._dialect.read_status(entry, commit)
             newest[status.context] = status
         return tuple(newest[context] for context in sorted(newest))

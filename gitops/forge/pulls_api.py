@@ -14,7 +14,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import RemoteError, UsageError
 from gitops.forge.actions import REPOSITORY
 from gitops.forge.dialect import GONE, HEADS, MAX_BODY, Dialect, ForgeIssue
 from gitops.forge.json_object import JsonObject
@@ -158,7 +158,7 @@ class PullsDialect(Dialect):
         merged = data.flag("merged") if data.has("merged") else data.has("merged_at")
         state = RequestState.OPEN if data.text("state") == "open" else RequestState.CLOSED
         # The repository of a fork may have been deleted since.
-        fork = not head.has("repo") or head.part("repo").number("id") != base.part("repo").number("id")
+        fork = not head.has("repo") or _repository(head.part("repo")) != _repository(base.part("repo"))
         return ChangeRequest(
             number=number,
             title=data.line("title", self.longest_title),
@@ -198,13 +198,19 @@ class PullsDialect(Dialect):
     def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:  # noqa: ARG002 - it has no end
         """What an account may do; NONE if the answer is about another account, as after a login was reused.
 
+        Raises RemoteError `forge_refused` for words that are not known here: what they permit is not known either.
         https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
         """
         user = data.optional("user")
         if user is None or self.read_account(user).id != account.id:
             return Permission.NONE
-        coarse = self.roles.get(data.text_or("permission"), Permission.NONE)
-        return self.roles.get(data.text_or("role_name"), coarse)
+        said = [data.text_or("role_name"), data.text_or("permission")]
+        known = [self.roles[word] for word in said if word in self.roles]
+        if not known:
+            words = " and ".join(f"{word[:80]!r}" for word in said if word) or "nothing"
+            detail = f"the forge calls the permission of {account.login} {words}, which is not known here, and permits nothing"
+            raise RemoteError(Code.FORGE_REFUSED, detail)
+        return known[0]
 
     def read_files(self, data: JsonObject, /) -> tuple[str, ...]:
         """The path of a changed file, and where it was before."""
@@ -237,6 +243,11 @@ class PullsDialect(Dialect):
     def _author(self, data: JsonObject) -> Account:
         user = data.optional("user")
         return _GHOST if user is None else self.read_account(user)
+
+
+def _repository(data: JsonObject) -> tuple[int, str]:
+    """What distinguishes a repository. Some servers that speak the API of GitHub give all of them the number 0."""
+    return data.number("id", least=0), data.text_or("full_name")
 
 
 def repository_path(project: str) -> str:

@@ -62,6 +62,8 @@ _BROKEN = (
     "unable to migrate",
     "failed to report status",
     "internal server error",
+    # JGit, where the ref is not at `old`: also if the answer to this very push was lost, and git sent it again.
+    "invalid old id sent",
 )
 _FINAL = (
     "authentication failed",

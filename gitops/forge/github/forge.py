@@ -10,6 +10,7 @@ base `https://HOST/api`, which `gitops.forge.client.forge_service` makes of the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from gitops.core.clock import Clock
@@ -20,6 +21,7 @@ from gitops.forge.hosted import HostedForge, no_request
 from gitops.forge.json_object import JsonObject, answer_object
 from gitops.forge.port import (
     UNPROTECTED,
+    Account,
     BranchRules,
     ChangeRequest,
     CheckStatus,
@@ -59,6 +61,20 @@ class GitHubForge(HostedForge):
         super().__init__(sender, self._api, clock)
         # Labels as they were last read, so that labels that are right already cost no request.
         self._labels: dict[int, frozenset[str]] = {}
+
+    def me(self) -> Account:
+        """The account of the bot's token. Raises as every forge does; a refusal of GraphQL if REST refuses to say it as well."""
+        try:
+            return super().me()
+        except RemoteError as error:
+            # An answer of GraphQL has no status of a failure: it is offered, and what it says counts.
+            if error.code != Code.FORGE_REFUSED or error.status is None:
+                raise
+            with suppress(RemoteError):
+                user = self._sender.send(self._api.user())
+                self._me = self._api.read_account(answer_object(user.body, "the user"))
+                return self._me
+            raise
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:
         """The moves of a branch, newest first, at most 300; none of a repository that does not exist or cannot be seen."""

@@ -100,6 +100,13 @@ class GitHubDialect(PullsDialect):
         """
         return _graphql("query { viewer { login databaseId } }")
 
+    def user(self) -> WebRequest:
+        """The same in REST, for tokens of people where GraphQL is not offered.
+
+        https://docs.github.com/en/rest/users/users#get-the-authenticated-user
+        """
+        return WebRequest("GET", f"{self._start}/user", headers=_HEADERS)
+
     def review_decision(self, number: int) -> WebRequest:
         """What the rules of the target branch, code owners included, say about the reviews of a request.
 

@@ -180,10 +180,13 @@ def test_a_read_whose_answer_is_lost_is_sent_again() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_refused(status: int) -> None:
     with HttpService(lambda _: as_json({})) as other:
-        reply = Reply(status, b"", (("Location", f"{other.base}/stolen"),))
+        there = f"{other.base}/stolen?token=hidden".replace("//", "//user:hidden@", 1)
+        reply = Reply(status, b"", (("Location", there),))
         with HttpService(lambda _: reply) as service, pytest.raises(RemoteError) as failed:
             _client(service, []).send(READ)
     assert (failed.value.code, failed.value.status, other.requests) == ("forge_refused", status, [])
+    assert f"it has moved to '{other.base}/stolen', and redirects are not followed" in failed.value.detail
+    assert "hidden" not in failed.value.detail
 
 
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:

@@ -33,6 +33,8 @@ SINGLE = [
         "LOST",
     ),
     (1, "!", "[remote rejected] (atomic transaction failed)", "", "UNKNOWN"),
+    # JGit, for a push that it did before, or for another one: the refs are read back.
+    (1, "!", "[remote rejected] (invalid old id sent)", "", "UNKNOWN"),
     (1, "!", "[remote rejected] (pre-receive hook declined)", "remote: cannot lock ref", "REFUSED"),
     (1, "!", "[remote rejected] (hook declined)", "", "REFUSED"),
     (1, "!", "[remote rejected] (protected branch hook declined)", "", "REFUSED"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -22,6 +24,8 @@ from gitops.forge.port import (
     ReviewDecision,
     ReviewState,
 )
+from gitops.forge.web import WebAnswer, WebRequest
+from tests.support.clock import FixedClock
 from tests.support.github.forms import FULL_NAME
 from tests.support.github.nouns import Activity, Status
 from tests.support.github_canned import (
@@ -34,6 +38,7 @@ from tests.support.github_canned import (
     OTHER,
     ROOT,
     VIEWER,
+    Unjudged,
     calls,
     comment,
     forge_with,
@@ -351,7 +356,6 @@ def _permission(role: str, permission: str, identifier: int = 2) -> dict[str, ob
         ("read", "read", Permission.READ),
         ("none", "none", Permission.NONE),
         ("our own role", "write", Permission.WRITE),
-        ("our own role", "something new", Permission.NONE),
         # A role that people called so: the owner is not a role of a repository there.
         ("owner", "read", Permission.READ),
     ],
@@ -359,6 +363,16 @@ def _permission(role: str, permission: str, identifier: int = 2) -> dict[str, ob
 def test_what_an_account_may_do(role: str, permission: str, found: Permission) -> None:
     forge, _ = forge_with({f"GET {ROOT}/collaborators/ada/permission": ok(_permission(role, permission))})
     assert forge.permission(Account("2", "ada")) is found
+
+
+def test_words_that_are_not_known_permit_nothing_and_are_named() -> None:
+    path = f"GET {ROOT}/collaborators/ada/permission"
+    forge, _ = forge_with({path: ok(_permission("our own role", "something new"))})
+    with pytest.raises(
+        RemoteError, match="of ada 'our own role' and 'something new', which is not known here"
+    ) as caught:
+        forge.permission(Account("2", "ada"))
+    assert (caught.value.code, caught.value.retryable) == ("forge_refused", False)
 
 
 def test_a_login_that_somebody_else_took_gives_nothing() -> None:
@@ -517,3 +531,49 @@ def test_law_an_answer_is_read_or_told_to_be_of_another_form(name: str, in_a_lis
         read(forge)
     except RemoteError as error:
         assert error.code == "forge_unavailable"  # noqa: PT017 - the other way out of the law
+
+
+def test_where_graphql_is_not_offered_rest_says_whose_token_it_is() -> None:
+    user = {"id": 7, "login": "mira", "type": "User"}
+    sender = Unjudged(ok(user), answers=iter([no(404)]))
+    forge = GitHubForge(_Refusing(sender), FULL_NAME, FixedClock(datetime(2026, 7, 2, tzinfo=UTC)))
+    assert forge.me() == forge.me() == Account("7", "mira")
+    assert [f"{request.method} {request.path}" for request in sender.sent] == ["POST /graphql", "GET /user"]
+
+
+def test_a_token_of_a_job_that_neither_knows_is_refused_with_the_words_of_graphql() -> None:
+    sender = Unjudged(no(403, "Resource not accessible by integration"), answers=iter([no(404, "no GraphQL here")]))
+    with pytest.raises(RemoteError, match="no GraphQL here"):
+        GitHubForge(_Refusing(sender), FULL_NAME, FixedClock(datetime(2026, 7, 2, tzinfo=UTC))).me()
+
+
+def test_a_server_that_numbers_neither_repositories_nor_statuses_is_read() -> None:
+    """Some servers with the API of GitHub give every repository, and every status, the number 0."""
+    row = pull(1)
+    for side in ("base", "head"):
+        row[side]["repo"] |= {"id": 0}
+    fork = pull(2)
+    for side, name in (("base", FULL_NAME), ("head", "mira/brain")):
+        fork[side]["repo"] |= {"id": 0, "full_name": name}
+    forge, _ = unjudged([row, fork])
+    assert [request.fork for request in forge.requests()] == [False, True]
+    status = {"id": 0, "context": "gitops/plan/brain", "state": "success", "description": "", "updated_at": AT}
+    forge, _ = unjudged({"statuses": [status]})
+    assert [each.context for each in forge.statuses(HEAD)] == ["gitops/plan/brain"]
+
+
+@dataclass
+class _Refusing:
+    """A sender that raises what a client raises for a status."""
+
+    inner: Unjudged
+    base: str = "https://api.github.com"
+
+    def wait(self, seconds: float) -> None:
+        """Nothing."""
+
+    def send(self, request: WebRequest) -> WebAnswer:
+        answer = self.inner.send(request)
+        if answer.status >= 400:
+            raise RemoteError("forge_refused", str(answer.body["message"]), status=answer.status)
+        return answer

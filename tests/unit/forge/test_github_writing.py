@@ -467,6 +467,7 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
         "activities": lambda: api.activities("refs/heads/topic"),
         "newest_activities": api.newest_activities,
         "list_ended": api.list_ended,
+        "user": api.user,
         "open_request": lambda: api.open_request("a", "b", "t", "x"),
         "change_request": lambda: api.change_request(1, "t", "x"),
         "close_request": lambda: api.close_request(1),
