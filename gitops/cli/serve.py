@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gitops.bot.results import LogLine
 from gitops.cli.shared import OK, say, show_form
@@ -38,6 +40,8 @@ __all__ = ["queue", "serve"]
 
 _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _SHORTEST = 16
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
 _MAX_SECRETS = 64 * 1024
 _EXTRA = ("starlette", "uvicorn", "anyio", "h11")
 
@@ -57,9 +61,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
         ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, faults) for path in options.repo
     ]
     tokens = [each.token for each in served]
-    context = ServerContext(
-        SystemClock(), _writer(as_json=options.json), Redactor([*secrets, *tokens]), stop=stop, faults=faults
-    )
+    context = ServerContext(SystemClock(), _logger(options), Redactor([*secrets, *tokens]), stop=stop, faults=faults)
     server = _server(options, {each.name: each for each in served}, secrets, context)
     signals = (signal.SIGTERM, signal.SIGINT)
 
@@ -137,16 +139,27 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
     return tuple(Secret(_SECRET, text) for text in found)
 
 
-def _writer(*, as_json: bool) -> Callable[[str], None]:
-    """Prints whole lines of the log, from any thread."""
-    guard, clock = threading.Lock(), SystemClock()
+def _logger(options: argparse.Namespace) -> logging.Logger:
+    """The log of a server: records on standard output, with time and level, as lines or as a JSON document each.
 
-    def write(text: str) -> None:
-        form: dict[str, Any] = {"at": timestamp(clock.now()), "text": text}
-        with guard:
-            say(json.dumps(form) if as_json else f"gitops: {text}", flush=True)
+    It stands alone: what libraries log is not part of it.
+    """
+    form = _JsonLines() if options.json else logging.Formatter(_LINE, _TIME)
+    form.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(form)
+    logger = logging.getLogger("gitops.serve")
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO)
+    return logger
 
-    return write
+
+class _JsonLines(logging.Formatter):
+    """`{"at": TIME, "level": LEVEL, "text": TEXT}`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
+        return json.dumps({"at": at, "level": record.levelname.lower(), "text": record.getMessage()})
 
 
 def queue(options: argparse.Namespace) -> int:

@@ -13,6 +13,8 @@ words about the delivery, and says nothing about the server.
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
@@ -30,6 +32,10 @@ _TOLERANCE = timedelta(minutes=5)
 # https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#replay-attacks
 _SENT_AT = "webhook-timestamp"
 _MAX_DIGITS = 12
+_REFUSED = 401
+_FORWARDED = "x-forwarded-for"
+_LONGEST_CLAIM = 100
+_LOGGED_A_MINUTE = 30
 _ANSWERS = {
     EnqueueResult.QUEUED: (202, "queued"),
     EnqueueResult.MERGED: (202, "queued"),
@@ -81,15 +87,26 @@ class DeliveryReceiver:
         """`formats` are by kind of forge, `repositories` are names as `repository_key` returns them."""
         self._queue, self._formats, self._repositories = queue, formats, frozenset(repositories)
         self._context = context
+        self._refusals = _RefusalLog(context)
 
     def accepts(self, kind: str) -> bool:
         """Whether deliveries of a kind of forge are accepted at all."""
         return kind in self._formats
 
-    def receive(self, kind: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """The answer to a delivery of a kind of forge; header names are in lower case. May be called from several threads."""
+    def receive(self, kind: str, headers: Mapping[str, str], body: bytes, sender: str = "") -> HttpAnswer:
+        """The answer to a delivery of a kind of forge; header names are in lower case. May be called from several threads.
+
+        `sender` is the address that it came from; it decides nothing, and is logged.
+        """
         answer = self._answer(kind, headers, body)
-        self._context.counters.add("deliveries", str(answer.status))
+        self._context.metrics.count("deliveries", str(answer.status))
+        text = f"{kind}: {answer.status} {answer.text}, from {sender or 'an unknown address'}"
+        if (claimed := headers.get(_FORWARDED)) is not None:
+            text += f", which says that it forwards for {claimed[:_LONGEST_CLAIM]}"
+        if answer.status == _REFUSED:
+            self._refusals.log(text)
+        else:
+            self._context.log(text, logging.DEBUG)
         return answer
 
     def _answer(self, kind: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
@@ -99,9 +116,9 @@ class DeliveryReceiver:
         # All secrets are tried, so that the time does not show which one was right.
         good = [webhook.check_signature(headers, body, secret.reveal().encode()) for secret in webhook.secrets]
         if not any(good):
-            return HttpAnswer(401, "bad signature")
+            return HttpAnswer(_REFUSED, "bad signature")
         if not self._is_recent(headers):
-            return HttpAnswer(401, "too old")
+            return HttpAnswer(_REFUSED, "too old")
         try:
             delivery = webhook.decode(headers, body)
             if isinstance(delivery.event, IgnoredEvent):
@@ -114,7 +131,7 @@ class DeliveryReceiver:
                 marks.append(f"{kind}:body:{hashlib.sha256(body).hexdigest()}")
             return HttpAnswer(*_ANSWERS[self._queue.enqueue(repository, delivery.event, marks)])
         except GitopsError as error:
-            self._context.log(f"{kind}: {error.code}: {error.detail}")
+            self._context.log(f"{kind}: {error.code}: {error.detail}", logging.WARNING)
             if error.code == Code.EVENT_INVALID:
                 return HttpAnswer(400, self._context.safe(f"{error.code}: {error.detail}"))
             return HttpAnswer(503, "not now")
@@ -126,3 +143,23 @@ class DeliveryReceiver:
         if not (sent.isascii() and sent.isdigit() and len(sent) <= _MAX_DIGITS):
             return False
         return abs(self._context.clock.now().timestamp() - int(sent)) <= _TOLERANCE.total_seconds()
+
+
+class _RefusalLog:
+    """Logs refused deliveries, at most so many a minute and then their number, so that strangers cannot fill a disk."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context, self._guard = context, threading.Lock()
+        self._minute, self._count = 0, 0
+
+    def log(self, text: str) -> None:
+        minute, left_out = int(self._context.clock.now().timestamp()) // 60, 0
+        with self._guard:
+            if minute != self._minute:
+                left_out, self._minute, self._count = self._count - _LOGGED_A_MINUTE, minute, 0
+            self._count += 1
+            logged = self._count <= _LOGGED_A_MINUTE
+        if left_out > 0:
+            self._context.log(f"{left_out} more deliveries were refused", logging.WARNING)
+        if logged:
+            self._context.log(text, logging.WARNING)

@@ -2,12 +2,13 @@
 
 POST /hooks/KIND   a webhook: its headers and body as they came
 GET /healthz       `ok` while all threads run
-GET /metrics       counters, if the operator enables them
+GET /readyz        `ok` while, besides, the queue can take an event
+GET /metrics       numbers for Prometheus, if the operator enables them
 
 1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly bytes arrive.
 2. The number of connections is bounded; any further one is closed at once.
 3. The sizes of the head and of the body of a request are bounded.
-4. Nothing is parsed here, and nothing in an answer names the program. No address of a sender is trusted, and none is logged.
+4. Nothing is parsed here, and nothing in an answer names the program. No address of a sender is trusted; it is only logged.
 
 Source of the options: https://www.uvicorn.org/settings/.
 """
@@ -15,6 +16,7 @@ Source of the options: https://www.uvicorn.org/settings/.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -30,10 +32,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import UsageError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.server.deliveries import NOT_FOUND, DeliveryReceiver, HttpAnswer
+from gitops.server.metrics import MEDIA_TYPE
 from gitops.server.queue import EventQueue
-from gitops.server.shared import MEDIA_TYPE, ServerContext
+from gitops.server.shared import ServerContext
 
 __all__ = ["ListenAddress", "Listener", "make_app"]
 
@@ -152,20 +155,32 @@ def make_app(
         except ClientDisconnect:
             answer = HttpAnswer(400, "incomplete")
         except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not
-            context.log(f"internal_error: {type(error).__name__}: {error}")
+            context.log(f"internal_error: {type(error).__name__}: {error}", logging.ERROR)
             answer = HttpAnswer(500, "not now")
         return _response(answer)
 
     async def health(_: Request) -> Response:
         return _response(HttpAnswer(200, "ok") if healthy() else HttpAnswer(503, "not ok"))
 
-    async def counters(_: Request) -> Response:
-        queued = await run_in_threadpool(queue.counts)
-        return PlainTextResponse(context.counters.text(queued), media_type=MEDIA_TYPE)
+    async def ready(_: Request) -> Response:
+        try:
+            good = healthy() and await run_in_threadpool(queue.has_room)
+        except GitopsError as error:
+            context.log(f"{error.code}: {error.detail}", logging.ERROR)
+            good = False
+        return _response(HttpAnswer(200, "ok") if good else HttpAnswer(503, "not ready"))
 
-    routes = [Route("/hooks/{kind}", hook, methods=["POST"]), Route("/healthz", health, methods=["GET"])]
+    async def numbers(_: Request) -> Response:
+        queued = await run_in_threadpool(queue.counts)
+        return PlainTextResponse(context.metrics.text(queued), media_type=MEDIA_TYPE)
+
+    routes = [
+        Route("/hooks/{kind}", hook, methods=["POST"]),
+        Route("/healthz", health, methods=["GET"]),
+        Route("/readyz", ready, methods=["GET"]),
+    ]
     if metrics:
-        routes.append(Route("/metrics", counters, methods=["GET"]))
+        routes.append(Route("/metrics", numbers, methods=["GET"]))
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
     return app
@@ -186,7 +201,8 @@ async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_
             # The rest is not read.
             return too_large
     # To check the signature of megabytes and to write to disk takes time, which must not delay other connections.
-    return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), bytes(body))
+    sender = "" if request.client is None else request.client.host
+    return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), bytes(body), sender)
 
 
 def _response(answer: HttpAnswer) -> Response:

@@ -54,12 +54,16 @@ class EnqueueResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """An event to handle: `document` is in the form of `gitops.server.documents`, `attempts` counts this attempt as well."""
+    """An event to handle: `document` is in the form of `gitops.server.documents`, `attempts` counts this attempt as well.
+
+    `waited` is how many seconds it could have been handled, and was not.
+    """
 
     number: int
     repository: str
     document: bytes
     attempts: int
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +154,17 @@ class EventQueue(Database):
     def take(self) -> QueuedEvent | None:
         """The oldest event that is due, of a repository of which none is being handled; None if there is none."""
         with self.writing(wakes=False) as database:
+            now = self._now()
             found = database.execute(
-                "SELECT number, repository, document, attempts FROM event WHERE state = 'waiting' AND due <= ?"
+                "SELECT number, repository, document, attempts, due FROM event WHERE state = 'waiting' AND due <= ?"
                 " AND repository NOT IN (SELECT repository FROM event WHERE state = 'running') ORDER BY number LIMIT 1",
-                (self._now(),),
+                (now,),
             ).fetchone()
             if found is None:
                 return None
-            number, repository, document, attempts = found
+            number, repository, document, attempts, due = found
             database.execute("UPDATE event SET state = 'running', attempts = attempts + 1 WHERE number = ?", (number,))
-            return QueuedEvent(number, repository, document, attempts + 1)
+            return QueuedEvent(number, repository, document, attempts + 1, (now - due) / 1000)
 
     def finish(self, event: QueuedEvent) -> None:
         """Remove an event that is done, and an earlier one with the same subject that was given up."""
@@ -209,6 +214,10 @@ class EventQueue(Database):
                 "SELECT number, repository, subject, state, attempts, received, due, reason FROM event ORDER BY number"
             ).fetchall()
         return tuple(ListedEvent(n, name, subject, EventState(state), *rest) for n, name, subject, state, *rest in rows)
+
+    def has_room(self) -> bool:
+        """Whether it can take another event now."""
+        return self.counts()[EventState.WAITING] < self._most
 
     def counts(self) -> Mapping[EventState, int]:
         """How many events are in each state."""

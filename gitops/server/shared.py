@@ -1,10 +1,9 @@
-"""What all parts of a server share: clock, counters, log, and the signal to stop."""
+"""What all parts of a server share: clock, metrics, log, and the signal to stop."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from gitops.core.clock import Clock
@@ -14,43 +13,9 @@ from gitops.core.errors import RemoteError
 from gitops.core.faults import Faults, NoFaults
 from gitops.core.redact import Redactor
 from gitops.render.characters import visible
-from gitops.server.queue import EventState
+from gitops.server.metrics import Metrics
 
-__all__ = ["MEDIA_TYPE", "Counters", "ServerContext", "StopSignal"]
-
-MEDIA_TYPE = "text/plain; version=0.0.4"
-"""That of the text format of Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format."""
-_COUNTED = {
-    "deliveries": ("gitops_deliveries_total", "status", "Webhooks by the status of the answer."),
-    "events": ("gitops_events_total", "outcome", "Attempts to handle an event by their result."),
-}
-
-
-class Counters:
-    """Numbers of deliveries and events since the start of the process, and nothing else. Thread-safe."""
-
-    def __init__(self) -> None:
-        """All counters are zero."""
-        self._guard = threading.Lock()
-        self._found: Counter[tuple[str, str]] = Counter()
-
-    def add(self, name: str, value: str) -> None:
-        """Count one of `deliveries` or `events`, by a value from a small set."""
-        with self._guard:
-            self._found[name, value] += 1
-
-    def text(self, queued: Mapping[EventState, int]) -> str:
-        """All counters, and the number of events in each state, in the text format of Prometheus."""
-        with self._guard:
-            found = dict(self._found)
-        lines = []
-        for name, (metric, label, summary) in _COUNTED.items():
-            lines += [f"# HELP {metric} {summary}", f"# TYPE {metric} counter"]
-            values = sorted((value, count) for (counted, value), count in found.items() if counted == name)
-            lines += [f'{metric}{{{label}="{value}"}} {count}' for value, count in values]
-        lines += ["# HELP gitops_queue_events Events in the queue by their state.", "# TYPE gitops_queue_events gauge"]
-        lines += [f'gitops_queue_events{{state="{state}"}} {queued[state]}' for state in EventState]
-        return "\n".join(lines) + "\n"
+__all__ = ["ServerContext", "StopSignal"]
 
 
 class StopSignal(threading.Event):
@@ -64,12 +29,12 @@ class StopSignal(threading.Event):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """See the module. `write` takes one line for the log, from any thread."""
+    """See the module. `logger` takes lines from any thread."""
 
     clock: Clock
-    write: Callable[[str], None]
+    logger: logging.Logger
     redact: Redactor = field(default_factory=Redactor)
-    counters: Counters = field(default_factory=Counters)
+    metrics: Metrics = field(default_factory=Metrics)
     stop: StopSignal = field(default_factory=StopSignal)
     faults: Faults = field(default_factory=NoFaults)
 
@@ -77,6 +42,6 @@ class ServerContext:
         """A text without secrets and control characters, which may be shown and kept."""
         return visible(self.redact(text))
 
-    def log(self, text: str) -> None:
+    def log(self, text: str, level: int = logging.INFO) -> None:
         """Write one line to the log."""
-        self.write(self.safe(text))
+        self.logger.log(level, "%s", self.safe(text))

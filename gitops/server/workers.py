@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,8 @@ class WorkerPool:
         for queued in left:
             self._queue.release(queued)
             self._context.log(
-                f"{queued.repository}: event {queued.number} did not end in time and will be handled again"
+                f"{queued.repository}: event {queued.number} did not end in time and will be handled again",
+                logging.WARNING,
             )
         return not left
 
@@ -105,7 +107,7 @@ class WorkerPool:
                     self._queue.wait(seen, _LOOK_AGAIN)
                     continue
             except GitopsError as error:
-                self._context.log(f"{error.code}: {error.detail}")
+                self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
                 self._stop.wait(_LOOK_AGAIN.total_seconds())
                 continue
             with self._guard:
@@ -118,6 +120,8 @@ class WorkerPool:
 
     def _run(self, queued: QueuedEvent) -> None:
         """Handle one event, and record its result in the queue."""
+        began, metrics = self._context.clock.now(), self._context.metrics
+        metrics.time("waits", queued.waited)
         try:
             with around(self._context.faults, "server.worker", "handle"):
                 failure = self._handle_event(queued)
@@ -129,21 +133,22 @@ class WorkerPool:
                 temporary, reason = True, f"internal_error: {type(error).__name__}: {error}"
         else:
             temporary, reason = True, failure
+        metrics.time("runs", (self._context.clock.now() - began).total_seconds())
         if not reason:
             self._record("done", lambda: self._queue.finish(queued))
             self._log(queued, "done")
             return
-        self._log(queued, reason)
+        self._log(queued, reason, logging.WARNING)
         pause = self._retry.pause(queued.attempts) if temporary else None
         if self._stop.is_set() and temporary:
             self._record("stopped", lambda: self._queue.release(queued))
             self._log(queued, "released")
         elif pause is not None:
             self._record("retried", lambda: self._queue.postpone(queued, pause, self._context.safe(reason)))
-            self._log(queued, f"will be retried in {pause}")
+            self._log(queued, f"will be retried in {pause}", logging.WARNING)
         else:
             self._record("failed", lambda: self._queue.give_up(queued, self._context.safe(reason)))
-            self._log(queued, f"given up after {queued.attempts} attempt(s)")
+            self._log(queued, f"given up after {queued.attempts} attempt(s)", logging.ERROR)
 
     def _handle_event(self, queued: QueuedEvent) -> str:
         """Handle an event. Returns why it has to be retried, or an empty text."""
@@ -163,11 +168,11 @@ class WorkerPool:
             try:
                 change()
             except GitopsError as error:
-                self._context.log(f"{error.code}: {error.detail}")
+                self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
                 if self._stop.wait(_LOOK_AGAIN.total_seconds()):
                     return
             else:
-                self._context.counters.add("events", outcome)
+                self._context.metrics.count("events", outcome)
                 return
 
     def _tick(self, repositories: Sequence[str], every: timedelta) -> None:
@@ -177,8 +182,8 @@ class WorkerPool:
                 try:
                     self._queue.enqueue(repository, TimerEvent())
                 except GitopsError as error:
-                    self._context.log(f"{error.code}: {error.detail}")
+                    self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
             self._stop.wait(every.total_seconds())
 
-    def _log(self, queued: QueuedEvent, text: str) -> None:
-        self._context.log(f"{queued.repository} #{queued.number}: {text}")
+    def _log(self, queued: QueuedEvent, text: str, level: int = logging.INFO) -> None:
+        self._context.log(f"{queued.repository} #{queued.number}: {text}", level)

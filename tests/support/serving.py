@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,25 @@ class Log:
             return found()
 
 
+class _Lines(logging.Handler):
+    """Hands the text of each record on, with the level of those that are not only information."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self.write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "" if record.levelno == logging.INFO else f"{record.levelname} "
+        self.write(level + record.getMessage())
+
+
+def logger(write: Callable[[str], None]) -> logging.Logger:
+    """A log of all levels whose lines go to a function."""
+    made = logging.Logger("tests", logging.DEBUG)  # noqa: LOG001 - one for each server of a test
+    made.addHandler(_Lines(write))
+    return made
+
+
 @dataclass
 class Answer:
     """What an HTTP server answered."""
@@ -99,6 +119,7 @@ class Setting:
     folder: Path
     handle: Callable[[str, Event], Iterator[LogLine]]
     clock: Clock = field(default_factory=SystemClock)
+    most: int = 10_000
     settings: ServerSettings = field(
         default_factory=lambda: ServerSettings(
             ListenAddress("127.0.0.1", 0),
@@ -117,8 +138,8 @@ class Setting:
 def serving(setting: Setting) -> Iterator[Serving]:
     """Serve while the block runs. What the server raises is raised here."""
     log, begun = Log(), threading.Event()
-    context = ServerContext(setting.clock, log.write, Redactor([Secret("S", SECRET)]))
-    queue = EventQueue(setting.folder / "queue.db", setting.clock)
+    context = ServerContext(setting.clock, logger(log.write), Redactor([Secret("S", SECRET)]))
+    queue = EventQueue(setting.folder / "queue.db", setting.clock, most=setting.most)
     found: list[ListenAddress] = []
     failures: list[Exception] = []
 

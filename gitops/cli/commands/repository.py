@@ -77,7 +77,7 @@ BOT = Command(
                 type=duration,
                 default="60s",
             ),
-            flag("--metrics", "serve counters for Prometheus at /metrics"),
+            flag("--metrics", "serve numbers for Prometheus at /metrics"),
             usage_code=2,
         ),
         Command(

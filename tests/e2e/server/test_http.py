@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -94,6 +96,47 @@ def test_what_is_not_signed_is_nothing(server, handler) -> None:
     assert handler.seen == []
 
 
+def test_what_is_refused_is_logged_with_its_sender_and_no_secret(server) -> None:
+    wrong = "not-the-secret-of-anybody"
+    headers, body = signed("push", pushed(), "d-1", wrong)
+    server.request("POST", "/hooks/github", headers, body)
+    (line,) = server.log.until("bad signature")
+    assert line == "WARNING github: 401 bad signature, from 127.0.0.1"
+    token = {"content-type": "application/json", "x-gitlab-token": wrong, "x-forwarded-for": "203.0.113.7, 10.0.0.1"}
+    server.request("POST", "/hooks/gitlab", token, body)
+    (line,) = server.log.until("gitlab: 401")
+    assert line.endswith(", from 127.0.0.1, which says that it forwards for 203.0.113.7, 10.0.0.1")
+    assert all(wrong not in line and headers["x-hub-signature-256"] not in line for line in server.log.lines)
+
+
+def test_each_delivery_is_logged_for_those_who_look_closely(server) -> None:
+    server.deliver("push", pushed())
+    assert server.log.until("202 queued") == ["DEBUG github: 202 queued, from 127.0.0.1"]
+
+
+def test_a_server_is_ready_while_its_queue_has_room(setting, handler) -> None:
+    handler.gate.clear()
+    with serving(replace(setting, most=1)) as server:
+        assert (server.request("GET", "/readyz").status, server.request("GET", "/readyz").text) == (200, "ok\n")
+        server.deliver("push", pushed("b" * 40), "d-1")
+        server.log.until("begun")
+        server.deliver("push", pushed("c" * 40), "d-2")
+        full = server.request("GET", "/readyz")
+        assert (full.status, full.text) == (503, "not ready\n")
+        assert server.request("GET", "/healthz").status == 200
+        handler.gate.set()
+        server.log.until(": done", 2)
+        assert server.request("GET", "/readyz").status == 200
+
+
+def test_a_server_whose_queue_is_unusable_is_not_ready(server, tmp_path) -> None:
+    with closing(sqlite3.connect(tmp_path / "queue.db")) as other:
+        other.execute("DROP TABLE event")
+    assert server.request("GET", "/readyz").status == 503
+    assert server.request("GET", "/healthz").status == 200
+    assert server.log.until("ERROR queue_unusable")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -105,6 +148,7 @@ def test_what_is_not_signed_is_nothing(server, handler) -> None:
         ("POST", "/hooks", 404),
         ("GET", "/", 404),
         ("GET", "/metrics", 404),
+        ("POST", "/readyz", 405),
         ("GET", "/healthz/", 404),
     ],
 )
@@ -239,6 +283,10 @@ def test_counts_are_shown_where_they_are_wanted(setting) -> None:
         assert 'gitops_deliveries_total{status="202"} 1' in lines
         assert 'gitops_events_total{outcome="done"} 1' in lines
         assert 'gitops_queue_events{state="waiting"} 0' in lines
+        for metric in ("gitops_event_wait_seconds", "gitops_event_seconds"):
+            assert f"# TYPE {metric} histogram" in lines
+            assert f'{metric}_bucket{{le="+Inf"}} 1' in lines
+            assert f"{metric}_count 1" in lines
 
 
 def test_a_timer_runs_when_the_server_starts(setting, handler) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,13 +13,14 @@ import pytest
 
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
-from gitops.cli.serve import _secrets, _server
+from gitops.cli.serve import _logger, _secrets, _server
 from gitops.cli.served import server_environment
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from tests.support.clock import FixedClock
+from tests.support.serving import logger
 
 GOOD = "0123456789abcdef"
 NAME = "GITOPS_WEBHOOK_SECRET"
@@ -112,14 +115,16 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError) as failure:
-        _server(serve(), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
+        _server(serve(), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)))
     assert failure.value.code == "serve_unavailable"
     assert "pipx install --force 'WHEEL[serve]'" in failure.value.detail
 
 
 def test_one_project_is_served_from_one_clone() -> None:
     with pytest.raises(UsageError) as failure:
-        _server(serve("--repo", "other"), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), print))
+        _server(
+            serve("--repo", "other"), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print))
+        )
     assert failure.value.code == "usage_error"
 
 
@@ -180,3 +185,24 @@ def test_a_server_runs_only_with_a_secret(tmp_path, monkeypatch, capsys) -> None
     assert main(["bot", "serve", "--repo", str(tmp_path), "--queue", str(tmp_path / "q.db")]) == 2
     assert "webhook_secret_missing" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [([], ["INFO", "WARNING"]), (["-q"], ["WARNING"]), (["-v"], ["DEBUG", "INFO", "WARNING"])],
+)
+def test_each_line_of_the_log_has_its_time_and_level(capsys, options, shown) -> None:
+    log = _logger(serve(*options))
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+        log.log(level, "github:octo/brain #7: 100 % done")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == shown
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ +github:octo/brain #7: 100 % done", line)
+
+
+def test_a_line_can_be_a_document(capsys) -> None:
+    _logger(serve("--json")).warning("listening")
+    form = json.loads(capsys.readouterr().out)
+    assert (form["level"], form["text"]) == ("warning", "listening")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", form["at"])

@@ -19,7 +19,7 @@ from gitops.server.documents import read_event
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from tests.support.clock import FixedClock
-from tests.support.serving import REPOSITORY, SECRET, moved, pushed, signed
+from tests.support.serving import REPOSITORY, SECRET, logger, moved, pushed, signed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OLD = "the-secret-before-this-one"
@@ -33,7 +33,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.clock = FixedClock(NOW)
         self.lines: list[str] = []
-        self.context = ServerContext(self.clock, self.lines.append, Redactor([Secret("S", SECRET)]))
+        self.context = ServerContext(self.clock, logger(self.lines.append), Redactor([Secret("S", SECRET)]))
         self.queue = EventQueue(folder / "queue.db", self.clock, most=2)
         self.queue.open_owned()
         secrets = tuple(Secret("S", text) for text in (SECRET, OLD, TOKEN))
@@ -201,7 +201,28 @@ def test_neither_answer_nor_log_has_the_secret(desk) -> None:
 def test_deliveries_are_counted_by_answer(desk) -> None:
     desk.github("push", pushed())
     desk.github("push", pushed(), secret="another-secret")
-    text = desk.context.counters.text(desk.queue.counts())
+    text = desk.context.metrics.text(desk.queue.counts())
     assert 'gitops_deliveries_total{status="202"} 1' in text
     assert 'gitops_deliveries_total{status="401"} 1' in text
     assert 'gitops_queue_events{state="waiting"} 1' in text
+
+
+def test_strangers_do_not_fill_the_log(desk) -> None:
+    headers, body = signed("push", pushed(), "d-1", "not-the-secret-of-anybody")
+    for _ in range(100):
+        assert desk.receiver.receive("github", headers, body, "203.0.113.7").status == 401
+    assert len(desk.lines) == 30
+    desk.clock.advance(timedelta(minutes=1))
+    desk.receiver.receive("github", headers, body, "203.0.113.7")
+    assert desk.lines[30:] == [
+        "WARNING 70 more deliveries were refused",
+        "WARNING github: 401 bad signature, from 203.0.113.7",
+    ]
+
+
+def test_what_a_sender_claims_is_short_and_has_nothing_that_acts(desk) -> None:
+    headers, body = signed("push", pushed(), "d-1", "not-the-secret-of-anybody")
+    desk.receiver.receive("github", headers | {"x-forwarded-for": "\x1b[2J\u202e" + "9" * 500}, body, "203.0.113.7")
+    (line,) = desk.lines
+    assert line.isprintable()
+    assert len(line) < 250

@@ -21,7 +21,7 @@ from gitops.server.shared import ServerContext
 from gitops.server.workers import RetryPolicy, WorkerPool
 from gitops.wiring.system import SystemClock
 from tests.support.clock import FixedClock
-from tests.support.serving import SECRET, Log
+from tests.support.serving import SECRET, Log, logger
 
 ONE, TWO = "github:octo/one", "github:octo/two"
 AT_ONCE = RetryPolicy(attempts=3, first=timedelta(0))
@@ -34,7 +34,7 @@ class Shop:
         self, folder: Path, handle: Callable[[str, Event], Iterator[LogLine]], clock: Clock | None = None
     ) -> None:
         self.clock, self.log = clock or SystemClock(), Log()
-        self.context = ServerContext(self.clock, self.log.write, Redactor([Secret("S", SECRET)]))
+        self.context = ServerContext(self.clock, logger(self.log.write), Redactor([Secret("S", SECRET)]))
         self.queue = EventQueue(folder / "queue.db", self.clock)
         self.pool = WorkerPool(self.queue, handle, self.context, AT_ONCE)
 
@@ -97,7 +97,7 @@ def test_what_may_pass_is_tried_again(tmp_path, error) -> None:
         shop.log.until("will be retried", 2)
         shop.log.until(": done")
         assert shop.states() == []
-        text = shop.context.counters.text(shop.queue.counts())
+        text = shop.context.metrics.text(shop.queue.counts())
         assert 'gitops_events_total{outcome="retried"} 2' in text
         assert 'gitops_events_total{outcome="done"} 1' in text
 
