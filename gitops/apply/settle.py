@@ -14,7 +14,7 @@ from gitops.model.change import Action, Change, Disposition, Reason, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
-from gitops.model.resource import DesiredState
+from gitops.model.resource import DesiredState, edges_near
 from gitops.plan.draft import StateDraft
 from gitops.plan.landing import BLOCKED_MESSAGES, PENDING, left_out
 from gitops.plan.planner import diff
@@ -99,10 +99,9 @@ def _demote(
     desired: DesiredState,
 ) -> tuple[Change, ...]:
     """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
-    graphs = {address.graph for address in failures}
-    bound = {
-        edge.source for edge in desired.dependencies if edge.source.kind is Kind.POLICY and edge.target.graph in graphs
-    }
+    graphs = {address.graph for address in failures if address.graph is not None}
+    near = edges_near(desired.dependencies, graphs)
+    bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
     final = []
     for change in changes:
         address, result = change.address, results.get(change.address)

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol
 
@@ -138,6 +139,8 @@ class Meter:
         self._bytes += size
 
 
+# The same paths of a large cluster are asked for again and again: by each comparison, and by each plan of a run.
+@lru_cache(maxsize=16_384)
 def normalize(path: str, *, confined: bool) -> str:
     """`path` without `.`, `..`, empty parts and trailing slash; `.` for the folder itself.
 

@@ -58,6 +58,7 @@ from gitops.ledger.readings import (
     check_write,
     conflict_error,
     intent_listing,
+    state_cas,
     view_of,
 )
 from gitops.ledger.trailers import commit_message
@@ -286,16 +287,15 @@ class BranchLedger:
         """Push one entry with state, blobs, retired sidecars, consumed approvals and, if given, new keys and rules."""
         check_write(view, write)
         files: dict[str, bytes | None] = dict.fromkeys(intent_keys(write.retire))
-        files[layout.STATE] = write_state(write.state)
+        files[layout.STATE] = state = write_state(write.state)
         files |= {SOUND: write_sound(write.sound)} if write.sound else {}
         now = timestamp(self._clock.now())
         files |= {approval_key(a): write_approval(consumed_approval(a, write.state, now)) for a in write.consumed}
         if write.trust_files is not None:
             held = () if view.head is None else trust_files(self._store, view.head)
-            files |= {
-                f"{TRUST}/{path}": content for path, content in replacement_files(held, write.trust_files).items()
-            }
-        return self._append(view, require_entry(write.entry), files)
+            files |= {f"{TRUST}/{path}": new for path, new in replacement_files(held, write.trust_files).items()}
+        written = LedgerView(found=True, state=write.state, cas=state_cas(state), sound=write.sound or view.sound)
+        return self._publish(view, self._draft(view, require_entry(write.entry), files), written)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -341,11 +341,10 @@ class BranchLedger:
         with around(self._faults, "ledger.branch", "sign"):
             return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged)
 
-    def _publish(self, view: LedgerView, draft: _Draft) -> LedgerView:
-        """Push a signed entry on top of `view`.
+    def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
+        """Push a signed entry on top of `view`; what was `written` is not read again, since that takes long.
 
-        Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable` where the
-        remote refuses it.
+        Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable`.
         """
         found, staged = draft.found, draft.staged
         seen = self._heads.known().seen
@@ -368,7 +367,8 @@ class BranchLedger:
         else:
             self._heads.accept(found.commit.id)
         self._write_anchor(found)
-        self._last = self._view_at(found)
+        newest = written or self._view_at(found)
+        self._last = replace(newest, head=found.commit.id, entry=found.entry, trust=found.after)
         return self._last
 
     def _write_anchor(self, found: VerifiedEntry) -> None:

@@ -235,8 +235,8 @@ class PlanInputs:
     ledger records of the graph, if the plan is to explain what the migration affects. `approvals_needed` is how many distinct
     people must approve a gated change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
     may approve each change; it only explains. `further` are good approvals of people who are among `approvals` already: they
-    are spent with the change. `seen` is the graph of each change of data, where it is known. `gates` and `data_growth` are those
-    of the rules in force.
+    are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is the graph of
+    each change of data, where it is known. `gates` and `data_growth` are those of the rules in force.
     """
 
     desired: DesiredState
@@ -247,7 +247,7 @@ class PlanInputs:
     recorded: Mapping[Address, RecordedGraph] = field(default_factory=lambda: MappingProxyType({}))
     trust_change: TrustChange | None = None
     scope_change: ScopeChange | None = None
-    only: Change | None = None
+    differences: tuple[Change, ...] | None = None
     approvals_needed: int = 1
     alone: frozenset[str] = frozenset()
     may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, of_kind
 
 if TYPE_CHECKING:
     from gitops.language.query import CheckedQuery
@@ -135,7 +135,7 @@ class DesiredState:
 
     def of_kind(self, kind: Kind) -> tuple[Resource, ...]:
         """All resources of one kind, in address order."""
-        return tuple(self.resources[address] for address in self.resources if address.kind is kind)
+        return tuple(self.resources[address] for address in of_kind(self.resources, kind))
 
     def digests(self) -> Mapping[Address, str]:
         """Address to digest, in address order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -30,9 +31,14 @@ class StateDraft:
         self._approvals = dict(state.approval_records)
         self._recoveries = dict(state.recovery_records)
         self._observations = dict(state.observations)
-        self._owned: dict[str | None, set[Address]] = {}
+
+    @cached_property
+    def _owned(self) -> dict[str | None, set[Address]]:
+        """What belongs to each graph; of a state that is not edited, it is not asked."""
+        owned: dict[str | None, set[Address]] = {}
         for address in (*self._resources, *self._statuses):
-            self._owned.setdefault(address.graph, set()).add(address)
+            owned.setdefault(address.graph, set()).add(address)
+        return owned
 
     @property
     def resources(self) -> Mapping[Address, AppliedResource]:
@@ -41,8 +47,8 @@ class StateDraft:
 
     def put(self, address: Address, entry: AppliedResource) -> None:
         """Record a resource."""
-        self._resources[address] = entry
         self._owned.setdefault(address.graph, set()).add(address)
+        self._resources[address] = entry
 
     def drop(self, address: Address) -> None:
         """Forget a resource, if it is there; its status stays."""

@@ -27,7 +27,7 @@ from gitops.language.text import LanguageError
 from gitops.model.address import Address, Kind, query_address
 from gitops.model.change import Action, Change
 from gitops.model.plan import AffectedQuery, QueryChange, RecordedGraph, ResultChange, SchemaImpact
-from gitops.model.resource import DesiredState
+from gitops.model.resource import DesiredState, edges_near
 
 _QUERY_CHANGES = {
     Action.CREATE: QueryChange.ADDED,
@@ -117,7 +117,7 @@ def _impact_of(
     former.update(files.former(edited))
     policies = {
         edge.source
-        for edge in desired.dependencies
+        for edge in edges_near(desired.dependencies, {change.address.name})
         if edge.source.kind is Kind.POLICY and edge.target == change.address.graph_address
     }
     return SchemaImpact(

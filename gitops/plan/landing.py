@@ -13,7 +13,7 @@ from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReader, MigrationPreview
-from gitops.model.address import Address, Kind, cluster_address, schema_address
+from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import Intent
 from gitops.model.plan import Plan
@@ -97,7 +97,7 @@ def check_move(current: Session, scope: ScopeChange) -> None:
     Every recorded graph has to be there: the same one, with its recorded schema, and as new as where it is now.
     """
     governance, state = current.workspace.governance, current.state
-    graphs = sorted(address for address in state.resources if address.kind is Kind.GRAPH)
+    graphs = sorted(of_kind(state.resources, Kind.GRAPH))
     if governance is None or scope.after is None or not graphs:
         return
     stores = governance.stores_at(scope.after)

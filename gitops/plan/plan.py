@@ -162,8 +162,8 @@ def plan_session(
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
     trust, scope = _governed_changes(current)
-    only = None if governance is None else pending_adoption(current.view)
-    changes = diff(desired, state, trust, scope) if only is None else (only,)
+    adoption = None if governance is None else pending_adoption(current.view)
+    changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
     migrations = _preview_migrations(current, changes, report=not live)
     inputs = PlanInputs(
         desired=desired,
@@ -175,7 +175,7 @@ def plan_session(
         else {},
         trust_change=trust,
         scope_change=scope,
-        only=only,
+        differences=changes,
         seen=_seen_data(current, changes, state, shown or {}, live=live),
         gates=frozenset() if rules is None else rules.gates,
         data_growth=DataGrowth() if rules is None else rules.data_growth,

@@ -11,7 +11,7 @@ from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, cluster_address, schema_address, trust_address
+from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change
 from gitops.model.kinds import Gate, Situation, rules_of
@@ -115,7 +115,7 @@ def _describe(
         )
         if change.address.kind in (Kind.GRAPH, Kind.SCHEMA)
         else change
-        for change in ((inputs.only,) if inputs.only is not None else _differences(inputs))
+        for change in (_differences(inputs) if inputs.differences is None else inputs.differences)
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = replace(survey(changes, edges, inputs.pending, inputs.state.resources), gates=inputs.gates)
@@ -149,14 +149,14 @@ def diff(
         changes.append(Change(address, action, before.get(address), after[address]))
     changes.extend(Change(gone, Action.DELETE, before[gone], None) for gone in before.keys() - after.keys())
     changes = _with_vanished(changes, desired, state)
-    for address in [address for address in after if address.kind is Kind.POLICY]:
+    for address in of_kind(after, Kind.POLICY):
         same = before.get(address) == after[address]
         if same and state.resources[address].applies_to != desired.resources[address].applies_to:
             changes.append(Change(address, Action.UPDATE, before[address], after[address], binding_change=True))
     if trust is not None and trust.before != trust.after:
         changes.append(Change(trust_address(trust.cluster), Action.UPDATE, trust.before, trust.after))
     if scope is not None and scope.before != scope.after:
-        changes.append(_scope_change(scope, sum(address.kind is Kind.GRAPH for address in before)))
+        changes.append(_scope_change(scope, len(of_kind(before, Kind.GRAPH))))
     return tuple(sorted(changes, key=lambda c: c.address))
 
 

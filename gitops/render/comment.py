@@ -15,9 +15,10 @@ from dataclasses import replace
 from gitops.apply.drift import DriftKind
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
-from gitops.model.address import Kind, is_name
+from gitops.model.address import Address, Kind, is_name
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import NodeOutcome, NodeResult
+from gitops.model.resource import edges_near
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
     ApplyComment,
@@ -105,11 +106,12 @@ def plan_document(outcome: PlanOutcome) -> bytes:
     layout is made for `git show` and `git diff`, and has no character that acts on a terminal.
     """
     plan = outcome.plan
-    changed = frozenset[str]() if plan is None else frozenset(change.address for change in plan.changes)
+    changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
+    edges = edges_near(outcome.dependencies, {address.graph for address in changed if address.graph is not None})
     near = replace(
         outcome,
         resource_digests={text: d for text, d in outcome.resource_digests.items() if text in changed},
-        dependencies=tuple(d for d in outcome.dependencies if not changed.isdisjoint(d)),
+        dependencies=tuple(d for d in edges if not changed.isdisjoint(d)),
     )
     form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
     graph = None if plan is None else to_json(plan.graph)

@@ -118,6 +118,13 @@ def test_the_same_clone_reads_at_what_it_wrote(world: World) -> None:
     assert (store.snapshot_reads, store.state_path) == (True, "gitops/ledger/library:__cluster/state.json")
 
 
+def test_a_state_that_was_written_is_not_read_again(world: World) -> None:
+    store, written = world.ledger(), write(state(1))
+    view = store.commit(store.view(), written)
+    assert view.state is written.state
+    assert view == world.ledger().view()
+
+
 def test_approvals_that_wait_are_read_from_their_branches(clones: World) -> None:
     store = clones.ledger()
     view = store.commit(store.view(), write(state(1)))

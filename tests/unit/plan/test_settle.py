@@ -16,6 +16,7 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action, Reason
 from gitops.model.ledger import LedgerState, Status, StatusRecord
 from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
+from gitops.model.resource import Dependencies, Dependency
 from gitops.plan.planner import make_plan
 from tests.support.planning import SEEN, desired, hexed, rows, state
 
@@ -177,6 +178,18 @@ def test_settling_a_blocked_run_twice_changes_nothing_more():
     _, first = run(inputs, {})
     _, second = run(replace(inputs, state=first.state), {})
     assert second.state == first.state
+
+
+def test_a_run_asks_only_for_the_dependencies_near_its_changes():
+    def all_of_them() -> tuple[Dependency, ...]:
+        raise AssertionError("a large cluster has tens of thousands")
+
+    near = MIGRATE.desired.dependencies
+    few = Dependencies(all_of_them, lambda graphs: tuple(near) if "g" in graphs else ())
+    _, done = run(
+        replace(MIGRATE, desired=replace(MIGRATE.desired, dependencies=few)), {"schema.g": NodeOutcome.FAILED}
+    )
+    assert done.state == run(MIGRATE, {"schema.g": NodeOutcome.FAILED})[1].state
 
 
 def test_deferred_changes_warn_and_keep_the_cluster_from_converging():

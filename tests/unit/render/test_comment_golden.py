@@ -15,7 +15,7 @@ from gitops.model.address import Address, query_address
 from gitops.model.change import Action
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ExecNode, ExecutionGraph
-from gitops.model.resource import Dependency
+from gitops.model.resource import Dependencies, Dependency
 from gitops.render.comment import drift_body, drift_marker, drift_title, plan_comment, plan_document, plan_summary
 from gitops.render.comment_inputs import PlanComment
 from gitops.render.comment_rows import verification_steps
@@ -104,6 +104,15 @@ def test_the_document_of_a_plan_leaves_out_what_does_not_change():
         dependencies=(*outcome.dependencies, *edges),
     )
     assert plan_document(large) == plan_document(outcome)
+
+
+def test_the_document_of_a_plan_asks_only_for_the_dependencies_near_its_changes():
+    def all_of_them() -> tuple[Dependency, ...]:
+        raise AssertionError("a large cluster has tens of thousands")
+
+    outcome = everything().outcome
+    near = Dependencies(all_of_them, lambda _: tuple(outcome.dependencies))
+    assert plan_document(replace(outcome, dependencies=near)) == plan_document(outcome)
 
 
 def test_commands_name_their_cluster_only_where_there_are_several():
