@@ -34,6 +34,7 @@ from gitops.model.origin import Origin
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.model.trust import DataGrowth
+from gitops.plan.landing import warn_of_lost_graphs
 from gitops.plan.plan import plan_session
 from gitops.plan.recovery_rules import Sweep
 from gitops.plan.republished import republished_queries
@@ -165,6 +166,7 @@ def _prepare(current: Session) -> _Run | None:
     before = len(current.problems)
     plan, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
     current.problems.extend(plan.diagnostics)
+    warn_of_lost_graphs(current, plan, swept.state, swept.pending)
     satisfied = {r.resource: r.satisfied for r in plan.approvals_required}
     for change in plan.changes:
         if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):

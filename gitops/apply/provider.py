@@ -76,8 +76,8 @@ class ClusterProvider:
         uri = work.graph_uri(graph)
         resource = work.resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
-            before = work.engine.read(uri)
             check_migration(work.engine, uri, change, resource.content or b"")
+            before = work.engine.read(uri)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         work.ledger.arm(intent)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):

@@ -5,17 +5,20 @@ What is only known while it happens is left out: a faster writer, a storage that
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from gitops.cluster.gate import AcceptedApprovals
+from gitops.cluster.observations import VANISHED
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReader, MigrationPreview
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.ledger import Intent
+from gitops.model.ledger import Intent, LedgerState
 from gitops.model.plan import Plan
 from gitops.model.scope import ScopeChange
 from gitops.plan.draft import UNKNOWN_DATA, recorded_data
@@ -76,7 +79,13 @@ def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
 
 def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> None:
     """Raise what keeps the migration of a live graph from being carried out as planned. Raises GitopsError."""
-    preview = engine.preview(uri, schema_source)
+    try:
+        preview = engine.preview(uri, schema_source)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_MISSING:
+            raise
+        # The ledger records it, or there would be nothing to migrate.
+        raise GitopsError(Code.GRAPH_VANISHED, VANISHED, path=change.address.graph_address or "") from error
     _require_supported(preview)
     planned = () if change.migration is None else change.migration.steps
     if any(step not in planned for step in preview.steps):
@@ -148,24 +157,41 @@ def foresee_recovery(current: Session, intents: tuple[Intent, ...]) -> Sweep | N
 
 
 def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
-    """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned."""
+    """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned.
+
+    A graph that vanished and is back is refused its creation before that is approved: its data need not be given up.
+    """
     changes = {change.address: change for change in plan.changes}
     at_hand, found = current.opened.data_at_hand, []
-    for node in sorted(plan.graph.nodes, key=lambda n: n.position):
-        change = changes.get(Address(node.id))
+    applied = [Address(node.id) for node in sorted(plan.graph.nodes, key=lambda n: n.position)]
+    again = [a for a, c in changes.items() if c.action is Action.CREATE and c.before is not None and a not in applied]
+    for address in (*applied, *again):
         try:
-            match change:
-                case Change(address=Address(kind=Kind.SCHEMA), action=Action.UPDATE):
+            match changes.get(address):
+                case Change(address=Address(kind=Kind.SCHEMA), action=Action.UPDATE) as change:
                     _check_update(current, change)
-                case Change(address=Address(kind=Kind.GRAPH), action=Action.CREATE) if at_hand:
+                case Change(address=Address(kind=Kind.GRAPH), action=Action.CREATE) as change if at_hand:
                     _check_create(current, change)
-                case Change(address=Address(kind=Kind.GRAPH), action=Action.DELETE) if at_hand:
+                case Change(address=Address(kind=Kind.GRAPH), action=Action.DELETE) as change if at_hand:
                     _check_delete(current, change, plan)
                 case _:
                     pass
         except GitopsError as error:
-            found.append(GitopsError(error.code, error.detail, path=node.id, fix=error.fix))
+            found.append(GitopsError(error.code, error.detail, path=address, fix=error.fix))
     return tuple(found)
+
+
+def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pending: Collection[str]) -> None:
+    """Report the graphs of a state that the plan keeps and that are gone, where data is at hand; no change of them says it.
+
+    Those that a refresh found to be gone are planned, and those of an interrupted operation are `pending`.
+    """
+    settled = {change.address.graph for change in plan.changes if change.address.kind is Kind.SCHEMA}.union(pending)
+    kept = (a for a in state.resources if a.kind is Kind.GRAPH and a.name not in settled)
+    stores, problems = current.opened, current.problems
+    for graph in sorted(kept) if stores.data_at_hand else ():
+        if stores.engine.exists(stores.graph_uri(graph.name)) is Existence.ABSENT:
+            problems.add(Code.GRAPH_VANISHED, graph, VANISHED, severity=Severity.WARNING)
 
 
 def _check_update(current: Session, change: Change) -> None:
@@ -183,6 +209,9 @@ def _check_create(current: Session, change: Change) -> None:
         return  # Without a ledger, an import records what is there before anything is created.
     uri = current.opened.graph_uri(change.address.name)
     existence = current.opened.engine.exists(uri)
+    if existence is Existence.PRESENT and change.before is not None:
+        detail = f"{uri} holds a graph again, and the ledger records that it vanished"
+        raise GitopsError(Code.GRAPH_EXISTS, detail, fix="record the graph that is back: gitops refresh")
     if existence is Existence.PRESENT:
         raise GitopsError(Code.GRAPH_EXISTS, f"{uri} contains a graph that the ledger does not record")
     if existence is Existence.UNKNOWN:

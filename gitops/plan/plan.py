@@ -32,7 +32,7 @@ from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
-from gitops.plan.landing import check_move, debts_stop, foresee_recovery, graph_refusals, left_out
+from gitops.plan.landing import check_move, debts_stop, foresee_recovery, graph_refusals, left_out, warn_of_lost_graphs
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.recorded import recorded_graphs
 from gitops.plan.texts import changed_texts
@@ -64,6 +64,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         problems.extend(plan.diagnostics)
         changed = changed_texts(current, plan) if texts else ()
         obstacles = _obstacles(current, plan, accepted)
+        warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in current.opened.ledger.intents().intents])
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
             debts = open_debts(current.state)
