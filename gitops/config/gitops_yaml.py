@@ -9,12 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gitops.config.rule_problems import UNKNOWN, Place, refused, refused_text
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.config.target_branches import CONFIG_FILE, DEFAULT_BRANCH
-from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, parse_yaml, shown, to_plain
+from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.language.suggest import did_you_mean
 from gitops.model.address import is_name
 from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
@@ -45,10 +47,8 @@ _PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 _ACCOUNT = re.compile(r"(?:(?:github|gitlab|gitea):[1-9][0-9]{0,18}|local:[A-Za-z0-9._@+-]{1,100})\Z", re.ASCII)
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
-_Place = tuple[int | str, ...]
 _RESERVED = "gitops/"
 _MAX_TEXT = 1024
-_MAX_PROBLEMS = 20
 
 
 def _checked(accepts: Callable[[str], object], problem: str) -> AfterValidator:
@@ -219,21 +219,31 @@ class BotConfig(_Part):
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
+_PARTS: Mapping[tuple[str, ...], type[_Part]] = {
+    (): BotConfig,
+    ("clusters",): ClusterRule,
+    ("ledger",): LedgerRule,
+    ("approvals",): ApprovalRule,
+    ("approvals", "data_growth"): GrowthRule,
+    ("apply",): ApplyRule,
+    ("forge",): ForgeRule,
+}
+
+
 def parse_bot_config(source: bytes) -> BotConfig:
-    """Read `gitops.yaml`. Raises GitopsError `bot_config_invalid` with every problem and its line."""
+    """Read `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""
     try:
         root = parse_yaml(source)
     except YamlError as error:
-        detail = "; ".join(str(p) for p in error.problems)
-        raise GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE) from error
+        raise refused_text(error) from error
     try:
         config = BotConfig.model_validate(to_plain(root))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise _invalid(root, [(e["loc"], e["msg"]) for e in found]) from error
+        raise refused(root, [(e["loc"], _words(e["loc"], e["type"], e["msg"])) for e in found]) from error
     # Names become refs, and refs that differ in case alone are one file on some systems.
     seen: dict[str, str] = {}
-    repeated: list[tuple[_Place, str]] = []
+    repeated: list[tuple[Place, str]] = []
     for key in ("name", "renamed_from"):
         for number, rule in enumerate(config.clusters):
             name: str | None = getattr(rule, key)
@@ -244,33 +254,22 @@ def parse_bot_config(source: bytes) -> BotConfig:
                 repeated.append((("clusters", number, key), detail))
             seen.setdefault(name.lower(), name)
     if repeated:
-        raise _invalid(root, repeated)
+        raise refused(root, repeated)
     return config
 
 
-def _invalid(root: YamlNode, problems: Sequence[tuple[_Place, str]]) -> GitopsError:
-    """All problems in one error, up to a bound."""
-    lines = [_describe(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
-    if len(problems) > _MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
-    return GitopsError(Code.BOT_CONFIG_INVALID, "; ".join(lines), path=CONFIG_FILE)
-
-
-def _describe(root: YamlNode, place: _Place, message: str) -> str:
-    """A problem of validation with its dotted place and the line of the deepest key or item on the way there."""
-    node: YamlNode | None = root
-    line = root.line
-    for step in place:
-        if isinstance(node, YamlMap):
-            key, node = next(((k, value) for k, value in node.entries if k.text == step), (None, None))
-            line = line if key is None else key.line
-        elif isinstance(node, YamlList) and isinstance(step, int) and step < len(node.items):
-            node = node.items[step]
-            line = node.line
-        else:
-            break
-    dotted = ".".join(shown(str(part)) for part in place) or "the document"
-    return f"line {line}: {dotted}: {message}"
+def _words(place: Place, sort: str, message: str) -> str:
+    """The message of a problem, as one of `cluster.yaml` says it."""
+    if sort == "missing":
+        return "this key is required"
+    message = (
+        message.removeprefix("Value error, ").replace("Input should be", "expected").replace("a valid tuple", "a list")
+    )
+    part = _PARTS.get(tuple(step for step in place[:-1] if isinstance(step, str)))
+    if sort != "extra_forbidden" or part is None:
+        return message
+    known = sorted(part.model_fields)
+    return f"{UNKNOWN}; {did_you_mean(str(place[-1]), known) or 'known here: ' + ', '.join(known)}"
 
 
 def trust_paths(config: BotConfig) -> tuple[str, ...]:
@@ -300,12 +299,14 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     speaking = {signer.principals[0] for signer in signers if signer.key not in revoked}
     if speaking.isdisjoint(ledger_signers):
         detail = "ledger.signers names no principal that has a key to sign entries"
-        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
+        fix = f"write the principal of the bot's key to ledger.signers, and the key to {rule.allowed_signers}"
+        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
     # Refuse rules under which nothing could ever be approved: not even their own repair.
     able = (speaking & set(rule.approvers) if rule.approvers else speaking) - ledger_signers
     if len(able) < rule.required:
         detail = f"approvals.required is {rule.required}, but {len(able)} people with a key may approve"
-        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE)
+        fix = f"add keys of approvers to {rule.allowed_signers}, or correct approvals.approvers and approvals.required"
+        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
     return TrustRoot(
         digest=_trust_digest(config, signers, revoked),
         first_digest=_first_digest(config, signers, revoked),

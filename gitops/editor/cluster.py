@@ -1,22 +1,21 @@
-"""`cluster.yaml` as an editor reads it: keys and values by their lines and indents, also while the document is half written.
+"""`cluster.yaml` and `gitops.yaml` as an editor reads them: keys and values by their lines and indents, also half written.
 
-It reads the block style that people write. A list in brackets is read as values, a mapping in braces is skipped. Problems are
-found by the loader, which reads all of YAML.
+The block style that people write is read. A list in brackets is read as values, a mapping in braces is skipped. Problems
+are found by the loader, which reads all of YAML.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gitops.editor.documentation import CLUSTER_KEYS
 from gitops.language.text import Span
 
 _LINE = re.compile(
     rb"(?P<indent> *)(?P<dashes>(?:-(?: +|$))*)"
-    rb"(?:(?P<key>[^\s#:\-\[\]{}\"',&*!|>%@`][^\s#:]*|\"[^\"\n]*\"|'[^'\n]*')[ ]*:(?=[ \t\r]|$))?(?P<rest>[^\r\n]*)"
+    rb"(?:(?P<key>[^\s#:\-\[\]{}\"',&*!|>%@`][^\s#:]*(?::[^\s#:]+)*|\"[^\"\n]*\"|'[^'\n]*')[ ]*:(?=[ \t\r]|$))?(?P<rest>[^\r\n]*)"
 )
 _VALUE = re.compile(rb"\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?|#.*|[^\s,\[\]{}#\"'][^,\[\]{}\r\n#]*+")
 _MAX_LINES = 50_000
@@ -31,13 +30,17 @@ class ClusterScalar(NamedTuple):
 
 
 class ClusterEntry(NamedTuple):
-    """A key, or an item of a list (without a key), with the path of keys that leads to it; `end` is the end of its line."""
+    """A key, or an item of a list (without a key), with the path of keys that leads to it; `end` is the end of its line.
+
+    `dashed` says that it begins an item of a list.
+    """
 
     path: tuple[str, ...]
     key: ClusterScalar | None
     values: tuple[ClusterScalar, ...]
     indent: int
     end: int
+    dashed: bool
 
 
 class ClusterView:
@@ -79,6 +82,20 @@ class ClusterView:
         around = [n for n in range(1, len(path) + 1) if depths.get(path[:n], 0) < indent]
         return path[: max(around, default=0)]
 
+    def keys_before(self, offset: int, parent: tuple[str, ...]) -> set[str]:
+        """The keys above an offset that belong to the same mapping below `parent`, which may be an item of a list."""
+        found: set[str] = set()
+        for each in reversed(self.entries):
+            if each.end >= offset:
+                continue
+            if each.path[: len(parent)] != parent or each.path == parent:
+                break
+            if each.key is not None and each.path[:-1] == parent:
+                found.add(each.key.text)
+            if each.dashed and len(each.path) == len(parent) + 1:
+                break
+        return found
+
     def at(self, offset: int) -> tuple[ClusterEntry, ClusterScalar] | None:
         """The key or value over an offset."""
         for each in self.entries:
@@ -111,24 +128,24 @@ def read_cluster_text(data: bytes) -> ClusterView:
                     break
                 scalars.append(_read_scalar(value[0], at + found.start("rest") + value.start()))
             path = tuple(name for _, name in open_keys)
-            entries.append(ClusterEntry(path, key, tuple(scalars), indent, at + len(line)))
+            entries.append(ClusterEntry(path, key, tuple(scalars), indent, at + len(line), bool(found["dashes"])))
         at += len(line) + 1
     return ClusterView(tuple(entries))
 
 
-def documentation_path(path: tuple[str, ...]) -> str:
+def documentation_path(path: tuple[str, ...], keys: Mapping[str, str]) -> str:
     """The path with `*` for the names that users choose, as the documentation of keys spells it."""
-    shape = list(path)
-    for at in (1, 3):
-        if len(shape) > at and (at == 1 or shape[2] == "queries") and shape[0] in ("graphs", "policies"):
-            shape[at] = "*"
-    return ".".join(shape)
+    shape = ""
+    for name in path:
+        exact, chosen = f"{shape}{name}", f"{shape}*"
+        shape = f"{chosen if exact not in keys and chosen in keys else exact}."
+    return shape.removesuffix(".")
 
 
-def keys_below(path: tuple[str, ...]) -> dict[str, str]:
+def keys_below(path: tuple[str, ...], keys: Mapping[str, str]) -> dict[str, str]:
     """The keys that may stand below a path, with their documentation."""
-    prefix = f"{documentation_path(path)}." if path else ""
-    found = {key[len(prefix) :]: words for key, words in CLUSTER_KEYS.items() if key.startswith(prefix)}
+    prefix = f"{documentation_path(path, keys)}." if path else ""
+    found = {key[len(prefix) :]: words for key, words in keys.items() if key.startswith(prefix)}
     return {key: words for key, words in found.items() if "." not in key and key != "*"}
 
 

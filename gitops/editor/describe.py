@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from gitops.editor.cluster import documentation_path
-from gitops.editor.documentation import ANNOTATIONS, CLUSTER_KEYS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
-from gitops.editor.navigate import FileOccurrence, find_occurrence, is_cluster_file
+from gitops.editor.documentation import ANNOTATIONS, FUNCTION_WORDS, QUERY_WORDS, SCHEMA_WORDS, TYPE_WORDS
+from gitops.editor.navigate import FileOccurrence, find_occurrence, keys_of
 from gitops.editor.schema import TYPE_KINDS, Declaration, SchemaView
 from gitops.editor.symbols import Symbol, SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
@@ -29,12 +29,13 @@ class Hover(NamedTuple):
 
 def hover(cache: TextCache, file: EditorFile, offset: int) -> Hover | None:
     """The documentation of the word at an offset; None for an unknown name and between words."""
-    if is_cluster_file(file.path):
+    keys = keys_of(file.path)
+    if keys is not None:
         found = cache.cluster_view(file.data).at(offset)
         if found is None:
             return None
         entry, value = found
-        line = CLUSTER_KEYS.get(documentation_path(entry.path))
+        line = keys.get(documentation_path(entry.path, keys))
         return Hover(value.span, f"**{_plain('.'.join(entry.path))}**\n\n{line}") if line else None
     occurrence = find_occurrence(cache, file, offset)
     if occurrence is None:

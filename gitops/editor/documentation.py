@@ -1,4 +1,4 @@
-"""A line of documentation for every word of the languages and every key of `cluster.yaml`."""
+"""A line of documentation for every word of the languages and every key of `cluster.yaml` and `gitops.yaml`."""
 
 from __future__ import annotations
 
@@ -106,4 +106,47 @@ policies | The access policies of the cluster by name.
 policies.* | One policy: its file, and what it is bound to.
 policies.*.file | The policy file, relative to this folder.
 policies.*.applies_to | What the policy is bound to: `cluster`, or graphs by id.
+""")
+
+LISTS = frozenset({"clusters"})
+"""The keys whose value is a list of mappings."""
+
+GITOPS_KEYS = _read_table("""
+version | The version of this file: `1`.
+repository | A stable id of the repository, one line. Approvals are bound to it. Default: the root commit.
+clusters | The clusters of the repository: a list of mappings with `name` and `path`.
+clusters.name | The name of the cluster: letters, digits, `_` and `-`. It is part of the name of the ledger branch.
+clusters.path | The cluster folder; `.` is the root of the repository.
+clusters.branch | The branch that the cluster follows. Default: `main`.
+clusters.environment | What the cluster is for. Approvals are bound to it. Default: `production`.
+clusters.renamed_from | The name that the cluster had before: it goes on with that ledger and its graphs.
+ledger | Where ledgers are kept, and who signs their entries.
+ledger.store | `branch`: signed commits on `gitops/ledger/<cluster>`. `directory`: a folder beside the graphs. Default: `branch`.
+ledger.signers | The principals whose keys sign ledger entries. They cannot approve.
+approvals | Who may permit changes that need an approval.
+approvals.allowed_signers | The file with the public keys of people. Default: `.gitops/allowed_signers`.
+approvals.revoked_keys | The file with revoked public keys, one in a line.
+approvals.approvers | The principals who may approve. Default: everybody with a key but ledger signers.
+approvals.required | How many different people have to approve one change, 1 to 20. Default: 1.
+approvals.expires_after | How long an approval lasts at most, such as `7d`, `12h` or `30m`. Default: `7d`.
+approvals.accounts | Which principal a forge account is: `github:583231: ada@brain.example`.
+approvals.accounts.* | The principal that this account is.
+approvals.via_forge | For which kinds of change a review on the forge counts as an approval. Default: `[reversible]`.
+approvals.forge_verdict | Whether the forge itself has to report the change request as approved, too. Default: false.
+approvals.break_glass | The principals who may approve alone in an emergency.
+approvals.gates | Reversible changes that need an approval, too: `lossy` removes types or properties of a graph with rows.
+approvals.data_growth | How many more rows than its approver saw an approval of a change of data covers.
+approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000. Default: 10.
+approvals.data_growth.rows | In rows. Default: 1000.
+apply | How merges are applied.
+apply.parallel | How many changes are carried out at once, 1 to 64. Default: 1, and 16 if the data is in a bucket.
+apply.fail_fast | Whether nothing new is started after the first failure. Default: false.
+forge | What the bot does on a forge.
+forge.kind | The forge, where the job of the bot does not say it. Default: `local`, a bare repository.
+forge.project | The forge's name of the repository, such as `brain/clusters`.
+forge.commands | The permission that an account needs for commands in comments. Default: `write`.
+forge.checks | Whether problems are shown as a check with annotations. Default: true.
+forge.deployments | Whether applies are shown as deployments. Default: true.
+forge.labels | Whether change requests have labels of the bot. Default: true.
+forge.templates | The folder with this repository's own templates of comments.
 """)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.source import EntryKind, SourceError
+from gitops.config.target_branches import CONFIG_FILE as GITOPS_FILE
+from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_files, join_path
 from gitops.editor.query import ANONYMOUS
 from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, is_local, occurrence_at
@@ -45,6 +47,13 @@ def is_cluster_file(path: str) -> bool:
     return path.rpartition("/")[2] == CONFIG_FILE
 
 
+def keys_of(path: str) -> Mapping[str, str] | None:
+    """The documented keys of a file of settings: of a `cluster.yaml`, or of `gitops.yaml` at the top; None for other files."""
+    if is_cluster_file(path):
+        return CLUSTER_KEYS
+    return GITOPS_KEYS if path == GITOPS_FILE else None
+
+
 def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccurrence | None:
     """The occurrence over an offset of a schema or query file."""
     occurrences: tuple[Occurrence, ...] = ()
@@ -61,8 +70,8 @@ def find_occurrence(cache: TextCache, file: EditorFile, offset: int) -> FileOccu
 
 def definitions(cache: TextCache, file: EditorFile, offset: int) -> tuple[FileSpan, ...]:
     """Where the name at an offset is declared: in this file, in the schema, or in a file that `cluster.yaml` names."""
-    if is_cluster_file(file.path):
-        return tuple(_cluster_definitions(cache, file, offset))
+    if keys_of(file.path) is not None:
+        return tuple(_settings_definitions(cache, file, offset))
     found = find_occurrence(cache, file, offset)
     declared = None if found is None else declared_at(cache, file, found)
     return () if declared is None else (declared,)
@@ -165,8 +174,8 @@ def _references_in_graph(cache: TextCache, file: EditorFile, use: GraphUse, decl
                     yield FileSpan(path, piece.in_file(each))
 
 
-def _cluster_definitions(cache: TextCache, file: EditorFile, offset: int) -> Iterator[FileSpan]:
-    """Files, queries and graphs that a word of `cluster.yaml` names."""
+def _settings_definitions(cache: TextCache, file: EditorFile, offset: int) -> Iterator[FileSpan]:
+    """Files, queries and graphs that a word of `cluster.yaml` or `gitops.yaml` names."""
     view = cache.cluster_view(file.data)
     found = view.at(offset)
     if found is None:
@@ -188,8 +197,8 @@ def _cluster_definitions(cache: TextCache, file: EditorFile, offset: int) -> Ite
             yield FileSpan(named, spans[0] if spans else _START)
             if spans:
                 return
-    elif value is not entry.key and path[:1] in (("graphs",), ("policies",)):
-        named = _named_file(file, value.text)
+    elif value is not entry.key:
+        named = _named_file(file, f"{value.text}/{CONFIG_FILE}" if path == ("clusters", "path") else value.text)
         if named is not None:
             yield FileSpan(named, _START)
 

@@ -9,7 +9,7 @@ from gitops.config.yaml import YamlError
 from gitops.core.errors import BugError
 from gitops.editor.cluster import ClusterView
 from gitops.editor.complete_text import KEY
-from gitops.editor.navigate import is_cluster_file
+from gitops.editor.navigate import is_cluster_file, keys_of
 from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.symbols import SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
@@ -37,7 +37,7 @@ class LayoutEdit(NamedTuple):
 
 def file_outline(cache: TextCache, file: EditorFile) -> tuple[OutlineItem, ...]:
     """The declarations of a file, in its order."""
-    if is_cluster_file(file.path):
+    if keys_of(file.path) is not None:
         return _cluster_items(cache.cluster_view(file.data), ())
     found = []
     for piece, content in cache.schema_view(file.data).pieces if file.path.endswith(SCHEMA) else ():

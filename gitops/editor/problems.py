@@ -6,25 +6,32 @@ Problems come from the compilers and the loader, under the codes of `gitops vali
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.load import load_desired
-from gitops.core.codes import REGISTRY, Code, Severity
+from gitops.config.rule_problems import BotConfigError
+from gitops.config.source import SourceError
+from gitops.config.target_branches import CONFIG_FILE as GITOPS_FILE
+from gitops.core.codes import REGISTRY, Code, Severity, remedy
+from gitops.core.errors import GitopsError
 from gitops.editor.cluster import documentation_path, keys_below
-from gitops.editor.documentation import CLUSTER_KEYS
+from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.navigate import FileOccurrence, declared_at, is_cluster_file
 from gitops.editor.positions import Encoding, Lines
 from gitops.editor.project import QUERIES, SCHEMA, Subtree, folder_of
 from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occurrence_at
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece
+from gitops.editor.values import nearest_value
 from gitops.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
 from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
+_NOWHERE = Span(0, 0)
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
 
 
@@ -55,6 +62,8 @@ def find_problems(cache: TextCache, file: EditorFile) -> tuple[EditorProblem, ..
         found = _query_problems(cache, file)
     elif is_cluster_file(file.path):
         found = _cluster_problems(cache, file)
+    elif file.path == GITOPS_FILE:
+        found = _rules_problems(cache, file)
     unique = {(each.span, each.code, each.message): each for each in found}
     return tuple(
         sorted(unique.values(), key=lambda each: (each.span.start, each.span.end, each.message))[:MAX_PROBLEMS]
@@ -166,26 +175,54 @@ def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
 
 
 def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
-    lines, view = Lines(file.data, Encoding.UTF32), cache.cluster_view(file.data)
     loaded = load_desired(Subtree(file.tree, folder_of(file.path))).diagnostics
     here = (each for each in loaded if each.source is not None and each.source.file == CONFIG_FILE)
     for found in islice(here, MAX_PROBLEMS):
-        if found.source is None:
-            continue
-        start = lines.offset(max(found.source.line - 1, 0), max(found.source.column - 1, 0))
-        message = f"{found.message}\n{found.fix}" if found.fix else found.message
-        at = view.at(start)
-        if at is None:
-            end = lines.span(lines.line_of(start))[1]
-            span = Span(start, max(start, len(file.data[:end].rstrip())))
-            yield EditorProblem(span, found.code, found.severity, message)
-        else:
-            entry, value = at
-            fix = None
-            if value is entry.key:
-                known = keys_below(entry.path[:-1])
-                if known and value.text not in known and documentation_path(entry.path) not in CLUSTER_KEYS:
-                    fix = did_you_mean(value.text, known)
-            elif entry.path[:1] == ("policies",) and entry.path[2:] == ("applies_to",):
-                fix = did_you_mean(value.text, view.names("graphs"))
-            yield EditorProblem(value.span, found.code, found.severity, message, None if fix is None else fix.name)
+        if found.source is not None:
+            message = f"{found.message}\n{found.fix}" if found.fix else found.message
+            at = (found.source.line, found.source.column)
+            yield _setting_problem(
+                cache, file, CLUSTER_KEYS, at, EditorProblem(_NOWHERE, found.code, found.severity, message)
+            )
+
+
+def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
+    """The problems of `gitops.yaml`; those of its rules with the files of keys are at the key that they name."""
+    from gitops.config.gitops_yaml import parse_bot_config, trust_paths, trust_root
+
+    try:
+        files = {}
+        for path in trust_paths(parse_bot_config(file.data)):
+            with suppress(SourceError):
+                files[path] = file.tree.read(path)
+        trust_root(files)
+    except BotConfigError as error:
+        for each in error.problems:
+            problem = EditorProblem(_NOWHERE, error.code, REGISTRY[error.code].severity, each.message)
+            yield _setting_problem(cache, file, GITOPS_KEYS, (each.line, each.column), problem)
+    except GitopsError as error:
+        fix = error.fix or remedy(error.code, error.path)
+        entries = cache.cluster_view(file.data).entries
+        keys = {".".join(each.path): each.key.span for each in entries if each.key is not None}
+        # A message about a rule begins with its key.
+        span = keys.get(error.detail.partition(" ")[0], next(iter(keys.values()), _NOWHERE))
+        yield EditorProblem(span, error.code, REGISTRY[error.code].severity, f"{error.detail}\n{fix}")
+
+
+def _setting_problem(
+    cache: TextCache, file: EditorFile, keys: Mapping[str, str], place: tuple[int, int], problem: EditorProblem
+) -> EditorProblem:
+    """The problem over the key or value at a line and column, which count from 1; with the name that was probably meant."""
+    lines, view = Lines(file.data, Encoding.UTF32), cache.cluster_view(file.data)
+    start = lines.offset(max(place[0] - 1, 0), max(place[1] - 1, 0))
+    at = view.at(start)
+    if at is None:
+        end = lines.span(lines.line_of(start))[1]
+        return problem._replace(span=Span(start, max(start, len(file.data[:end].rstrip()))))
+    entry, value = at
+    path, replacement = documentation_path(entry.path, keys), None
+    if value is not entry.key:
+        replacement = nearest_value(file, view, path, value.text)
+    elif path not in keys and (near := did_you_mean(value.text, keys_below(entry.path[:-1], keys))) is not None:
+        replacement = near.name
+    return problem._replace(span=value.span, replacement=replacement)

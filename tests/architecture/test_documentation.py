@@ -17,6 +17,7 @@ from gitops import __version__
 from gitops.cli.parser import build_parser
 from gitops.config.gitops_yaml import BotConfig, parse_bot_config
 from gitops.core.codes import REGISTRY
+from gitops.editor.documentation import GITOPS_KEYS
 from gitops.git.hooks import _NAMES
 from gitops.ledger.chain import ledger_ref
 from gitops.ledger.documents import read_entry
@@ -122,6 +123,8 @@ def test_every_key_of_the_configuration_is_explained():
     keys = read_page("gitops-yaml.md").partition("## Keys\n")[2].partition("## ")[0]
     documented = set(re.findall(r"^\| `([a-z_.\[\]]+)` \|", keys, re.MULTILINE))
     assert documented == _keys(BotConfig)
+    # In an editor; the accounts are keys that users choose.
+    assert {key.replace("[]", "") for key in documented} == GITOPS_KEYS.keys() - {"approvals.accounts.*"}
 
 
 def test_the_configurations_shown_are_valid():

@@ -48,7 +48,7 @@ from gitops.language.text import Span
 __all__ = ["EditorServer"]
 
 _LOG = logging.getLogger(__name__)
-_WATCHED = ("**/*.pg", "**/*.gq", f"**/{CONFIG_FILE}")
+_WATCHED = ("**/*.pg", "**/*.gq", f"**/{CONFIG_FILE}", "**/gitops.yaml", "**/.gitops/*")
 _TRIGGERS = ["$", ".", ":", "@", "(", "<", "[", '"', "/", " "]
 
 
