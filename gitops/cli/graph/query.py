@@ -14,6 +14,7 @@ from gitops.cli.shared import OK, USAGE, complain, show
 from gitops.config.cluster_yaml import read_cluster
 from gitops.config.folder import FolderTree
 from gitops.config.loader import ResourceLoader
+from gitops.config.query_file import find_query_file
 from gitops.config.reader import SourceReader
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -130,14 +131,15 @@ def _stored_query(options: argparse.Namespace) -> tuple[str, bytes]:
     if declared is None:
         detail = f"the folder {options.config} declares no graph {options.graph[:80]!r}; use --file for another query"
         raise GitopsError(Code.QUERY_UNKNOWN, detail)
-    loader = ResourceLoader(SourceReader(tree, found))
+    reader = SourceReader(tree, found)
+    known = find_query_file(reader, declared, options.query) if is_name(options.query) else None
+    if known is not None:
+        return known[0], known[1].data
+    loader = ResourceLoader(reader)
     loader.graph(declared)
-    stored = {address.name: each for address, each in loader.resources.items() if address.kind is Kind.QUERY}
-    resource = stored.get(options.query) if is_name(options.query) else None
-    if resource is None or resource.content is None:
-        detail = f"graph {options.graph} has no stored query {options.query[:80]!r}{choices(options.query, stored)}"
-        raise GitopsError(Code.QUERY_UNKNOWN, detail, path=f"query.{options.graph}")
-    return resource.path or options.query, resource.content
+    stored = [address.name for address in loader.resources if address.kind is Kind.QUERY]
+    detail = f"graph {options.graph} has no stored query {options.query[:80]!r}{choices(options.query, stored)}"
+    raise GitopsError(Code.QUERY_UNKNOWN, detail, path=f"query.{options.graph}")
 
 
 def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dict[str, Any]:
