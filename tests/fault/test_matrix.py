@@ -90,8 +90,11 @@ def test_a_sample_of_deaths(begin, tmp_path, case):
 @pytest.mark.slow
 @pytest.mark.parametrize(("store", "verb"), _RUNS)
 def test_a_verb_reaches_the_points_that_were_recorded(begin, tmp_path, store, verb):
-    scene = begin(store).copy(verb, tmp_path / "case")
-    assert points(scene, verb) == recorded()[store][verb], f"write {POINTS.name} again: python -m tests.fault.matrix"
+    found, wanted = points(begin(store).copy(verb, tmp_path / "case"), verb), recorded()[store][verb]
+    if store == "s3":
+        # On a bucket changes are carried out at the same time, in any order.
+        found, wanted = sorted(found), sorted(wanted)
+    assert found == wanted, f"write {POINTS.name} again: python -m tests.fault.matrix"
 
 
 @pytest.mark.slow
