@@ -21,6 +21,7 @@ from gitops.render.characters import visible
 
 if TYPE_CHECKING:
     from gitops.wiring.local import LocalRepository
+    from gitops.wiring.project import LocalProject
 
 _MAX_REFS = 10_000
 _OWN_NONCE = ("OK", "SLOP")
@@ -125,14 +126,12 @@ def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
     moved = brought_by_people(updates)
     if not moved or not is_governed(local.repository, local.default_ref()):
         return
-    certificate, login, incoming = None, "", IncomingPush(local.repository.git_dir, os.environ)
+    certificate, incoming = None, IncomingPush(local.repository.git_dir, os.environ)
     try:
         # The value of git says whether the nonce is its own; whether the signature counts is decided when it is used.
         if os.environ.get("GIT_PUSH_CERT_NONCE_STATUS") in _OWN_NONCE:
             certificate = incoming.blob(os.environ.get("GIT_PUSH_CERT", ""))
-        if os.environ.get("SSH_USER_AUTH"):
-            login = Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8")
-        key, account = identity_of(os.environ, login)
+        key, account = identity_of(os.environ, _login())
         clock = SystemClock()
         record = record_of(moved, clock, certificate=certificate, key=key, account=account)
         # What a refused push left behind is not reachable, so this is asked for again at the next one.
@@ -140,6 +139,29 @@ def _record(local: LocalRepository, updates: list[RefUpdate]) -> None:
         record_push(local.repository, record, commits, local.person(), local.signing_key(), clock)
     except (GitopsError, OSError, ValueError) as error:
         complain(visible(f"gitops: this push is not recorded, so its authors stay unknown: {error}"))
+
+
+def _login() -> str:
+    """What sshd says of the login of the pusher, if it says it. Raises OSError, ValueError."""
+    return Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="utf-8") if os.environ.get("SSH_USER_AUTH") else ""
+
+
+def _pusher(local: LocalProject) -> str | None:
+    """The person whose key logged in, as the keys of the target branch name them, else the account that the server checked."""
+    from gitops.approvals.origins import person_of_key
+    from gitops.approvals.pushes import identity_of
+    from gitops.config.gitops_yaml import trust_root
+    from gitops.ledger.trust import trust_at
+
+    try:
+        key, account = identity_of(os.environ, _login())
+        head = local.project.head_of(local.project.default_ref)
+        if key is None or head is None:
+            return account
+        trust = trust_root(trust_at(local.repository, local.repository.commit(head).tree))
+        return person_of_key(trust, key, local.project.tools.clock.now()) or account
+    except (GitopsError, OSError, ValueError):
+        return None
 
 
 def _post_receive(_: list[str]) -> int:
@@ -165,7 +187,7 @@ def _post_receive(_: list[str]) -> int:
         return OK
     bot = local.person()
     actor = local.setting("gitops.actor") or bot.email
-    pusher = os.environ.get("REMOTE_USER")
+    pusher = _pusher(local)
     # Lines reach the pusher while the work goes on, and it goes on if the pusher hangs up.
     write = lasting(sys.stdout)
     patience = {"true": timedelta(), "false": timedelta.max}.get(local.setting("gitops.progress") or "", PATIENCE)

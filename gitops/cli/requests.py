@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import OK, open_project, say, say_lines, say_report, show_form
@@ -11,7 +11,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
-from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck
+from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck, RequestState
 from gitops.render.characters import visible
 from gitops.wiring.forge import LOCAL
 from gitops.wiring.repository import diff_text
@@ -19,6 +19,8 @@ from gitops.wiring.repository import diff_text
 if TYPE_CHECKING:
     from gitops.forge.port import ForgeReader
     from gitops.wiring.project import LocalProject
+
+_APPLIES = "gitops/apply/"
 
 
 def request_list(options: argparse.Namespace) -> int:
@@ -33,8 +35,7 @@ def request_list(options: argparse.Namespace) -> int:
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
         say(visible(f"{request.number:>4}  {request.state:<7} {head}  {source}  {request.title}"))
-        for commit in _commits(request):
-            say_lines(_status_lines(statuses[commit], 14))
+        say_lines(_outcome_lines(request, statuses))
     if not requests:
         say("no change requests")
     return OK
@@ -164,6 +165,15 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
         return OK
     say_report("\n".join([visible(f"request {request.number}: {what}"), *_status_lines(statuses, 2)]), options)
     return OK
+
+
+def _outcome_lines(request: ChangeRequest, statuses: Mapping[str, Sequence[CheckStatus]]) -> list[str]:
+    """What a person has to know of a request: the plans of an open one, and what became of a merged one."""
+    if request.merged_as is None:
+        return _status_lines(statuses[request.head], 14) if request.state is RequestState.OPEN else []
+    applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
+    lines = [f"{' ' * 14}merged as {request.merged_as[:12]}", *_status_lines(applied, 14)]
+    return lines if applied else [*lines, f"{' ' * 14}nothing is applied yet"]
 
 
 def _commits(request: ChangeRequest) -> list[str]:

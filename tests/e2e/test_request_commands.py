@@ -38,6 +38,10 @@ def test_a_request_is_opened_read_and_merged_from_a_clone(loop: Loop) -> None:
     merged = loop.gitops("carol", "request", "merge", "1").text
     assert f"request 1: merged as {loop.tip()}" in merged
     assert "success  gitops/apply/brain: 1 applied" in merged
+    listed = loop.gitops("bob", "request", "list").text
+    assert f"merged as {loop.tip()[:12]}" in listed
+    assert "success  gitops/apply/brain: 1 applied" in listed
+    assert "gitops/plan/brain" not in listed
 
 
 def test_a_comment_is_pushed_and_written_by_the_bot(web: Loop) -> None:

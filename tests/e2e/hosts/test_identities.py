@@ -12,7 +12,7 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.forge.events import ManualEvent
-from gitops.git.port import ZERO, RefUpdate
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.model.origin import How
 from tests.support.bot_stage import take_lock
 from tests.support.hosts import HostKind, Hosts
@@ -39,6 +39,30 @@ def test_the_person_who_logged_in_is_the_author(kind: HostKind, loop: Loop, host
     assert approved(loop, "carol") == set()
     assert not loop.graph("legacy").exists()
     assert loop.gitops("carol", "audit").text.startswith("audit good")
+
+
+@pytest.mark.parametrize(
+    ("kind", "author"),
+    [
+        (HostKind.FILE, f"bob <{email('bob')}> (not verified)"),
+        (HostKind.SSH_AUTH, email("bob")),
+        (HostKind.GITOLITE, "bob"),
+        (HostKind.HTTP, "bob"),
+    ],
+)
+def test_the_person_who_logged_in_is_the_author_of_a_comment(
+    kind: HostKind, author: str, loop: Loop, hosts: Hosts
+) -> None:
+    """A variable that the person sets is not a login: on a shared path nobody checked it."""
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
+    loop.published(hosts, kind)
+    message = loop.store.write_commit(
+        NewCommit(loop.store.write_files(None, {}), (), Person("bob", email("bob"), 1), "Who reads them?"),
+        signing_key=None,
+    )
+    variables = {"REMOTE_USER": "alice", "GL_USER": "alice"} if kind is HostKind.FILE else {}
+    pushed(loop, "bob", f"{message}:refs/gitops/comments/1/{message}", environ=variables, signed=False)
+    assert loop.book.comments(1)[-1].author == author
 
 
 @pytest.mark.parametrize(
