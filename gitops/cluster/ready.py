@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from gitops.cluster.catalog import applied_query, catalog_text
 from gitops.cluster.observations import RECOVERIES, STATE_FILE, observe, read_at_once
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.cluster_yaml import load_header
@@ -22,18 +23,11 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.language.schema import Schema
-from gitops.language.text import LanguageError
-from gitops.ledger.port import BlobCondition, BlobReading, LedgerReader, LedgerView
+from gitops.ledger.port import BlobReading, LedgerReader, LedgerView
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.model.ledger import LedgerState, LockObservation
 from gitops.model.outcome import ReadyOutcome, ServedGraph, StateObservations
 from gitops.storage.parallel import in_parallel
-
-_BLOBS = {
-    BlobCondition.MISSING: Code.CATALOG_PAYLOAD_MISSING,
-    BlobCondition.MISMATCH: Code.CATALOG_PAYLOAD_DIGEST_MISMATCH,
-    BlobCondition.UNREADABLE: Code.CATALOG_PAYLOAD_READ_ERROR,
-}
 
 
 def ready(workspace: Workspace) -> ReadyOutcome:
@@ -161,7 +155,7 @@ class _Inspection:
         self._schemas[address.name] = self._compiler.schema(file, address)
 
     def _query(self, address: Address) -> None:
-        file = self._blob(address)
+        file = catalog_text(self._blobs[address], address, self._found)
         graph = address.graph or ""
         if graph not in self._schemas:
             self._found.add(Code.DANGLING_GRAPH_REFERENCE, address, f"graph {graph} is not applied")
@@ -169,18 +163,11 @@ class _Inspection:
         schema = self._schemas[graph]
         if file is None or schema is None:
             return
-        parsed = self._compiler.queries(file)
-        if isinstance(parsed, LanguageError):
-            self._compiler.report_query(parsed, file, address)
-            return
-        query = next((each for each in parsed if each.name.text == address.name), None)
-        if query is None:
-            self._found.add(Code.QUERY_KEY_MISMATCH, address, "its file does not declare this query")
-        elif self._compiler.check(query, file, schema, address) is not None:
+        if applied_query(file, schema, address, self._compiler, self._found) is not None:
             self._queries[graph].append(address.name)
 
     def _policy(self, address: Address) -> None:
-        self._blob(address)
+        catalog_text(self._blobs[address], address, self._found)
         bindings = self._state.resources[address].applies_to
         if not bindings:
             self._found.add(Code.POLICY_BINDINGS_MISSING, address, "the ledger does not record what it applies to")
@@ -191,17 +178,3 @@ class _Inspection:
                     continue
                 self._found.add(Code.POLICY_BINDING_UNKNOWN, address, f"{scope} is not applied")
             self._bound[scope].append(address.name)
-
-    def _blob(self, address: Address) -> SourceFile | None:
-        """The catalog blob as text; what is wrong with it is reported."""
-        reading = self._blobs[address]
-        code = _BLOBS.get(reading.condition)
-        if code is not None or reading.content is None:
-            detail = reading.detail or f"the blob is {reading.condition}"
-            self._found.add(code or Code.CATALOG_PAYLOAD_READ_ERROR, address, detail, severity=Severity.ERROR)
-            return None
-        file = SourceFile(address, reading.content)
-        if file.broken is not None:
-            self._found.add(Code.CATALOG_PAYLOAD_INVALID, address, f"not UTF-8 at byte {file.broken.start}")
-            return None
-        return file

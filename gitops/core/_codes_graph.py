@@ -79,7 +79,7 @@ query_params_invalid | E | a query parameter is missing or has the wrong type
   -> give every declared parameter a value of its type: --param NAME=VALUE
 query_unknown | E | the query does not exist
   the name is misspelled, or the cluster folder does not list the query for this graph
-  -> list the queries that are served: gitops ready; or run a text: gitops graph query GRAPH --text TEXT
+  -> list the queries with their parameters: gitops graph queries GRAPH; or run a text: gitops graph query GRAPH --text TEXT
 query_literal_invalid | E | a date or time in a query is not valid
   the text of a date(..) or datetime(..) literal has another format, or the day does not exist
   -> write a day as YYYY-MM-DD, and a time as 2026-01-31T12:00:00Z

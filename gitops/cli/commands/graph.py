@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import Argument, Command, Group, count, flag, seconds
+from gitops.cli.commands.arguments import CONFIG, PROJECT, REQUEST, Argument, Command, Group, count, flag, seconds
 
 _WHEN = "a version number, a commit id or a time (2026-01-31T12:00:00Z)"
 _REVISION = f"BRANCH, BRANCH@WHEN or WHEN, where WHEN is {_WHEN}"
@@ -120,6 +120,16 @@ GRAPH = Command(
             Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
             flag("--approximate", "allow a vector index, which may miss near rows"),
             Argument("--strategy", ("auto", "index", "csr", "scan"), "how hops find neighbours", default="auto"),
+        ),
+        Command(
+            "queries",
+            "list the stored queries with their parameters and results, as declared or as applied",
+            "gitops.cli.graph.stored:queries",
+            Argument("graph", "GRAPH", "only those of this graph (default: all graphs)", nargs="?"),
+            CONFIG,
+            flag("--applied", "list those of the applied revision, which a server offers"),
+            PROJECT,
+            REQUEST,
         ),
         _on_graph(
             "mutate",
