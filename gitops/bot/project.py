@@ -86,12 +86,12 @@ class Project:
         content = None if head is None else store.read(store.commit(head).tree, CONFIG_FILE)
         if content is None:
             where = self.default_ref.removeprefix("refs/heads/")
-            raise GitopsError(
-                Code.BOT_CONFIG_INVALID,
-                f"branch {where} has no {CONFIG_FILE}",
-                path=CONFIG_FILE,
-                fix=f"make it: gitops init; then commit it, and push branch {where}",
-            )
+            detail = f"branch {where} has no {CONFIG_FILE}"
+            fix = f"create it: gitops init; then commit it, and push branch {where}"
+            if head is None:
+                detail = f"branch {where} does not exist, or is not fetched"
+                fix = f"git fetch; if the repository is new, push its first branch: git push origin HEAD:{where}"
+            raise GitopsError(Code.BOT_CONFIG_INVALID, detail, path=CONFIG_FILE, fix=fix)
         return parse_bot_config(content)
 
     def clusters(self, config: BotConfig | None = None) -> tuple[ClusterRule, ...]:

@@ -300,7 +300,7 @@ class LocalProject(LocalRepository):
         url = self.setting(f"remote.{name}.url")
         if url is None:
             raise UsageError(
-                Code.USAGE_ERROR, f"this repository has no remote {name!r}", fix="add it: git remote add NAME URL"
+                Code.USAGE_ERROR, f"this repository has no remote {name!r}", fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository"
             )
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 

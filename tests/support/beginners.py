@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 from unittest.mock import patch
 
 import yaml
 
 from gitops.cli.main import main
+from tests.support.loop import DELETE_LEGACY, Loop
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests" / "data" / "beginners"
@@ -63,19 +68,40 @@ def cases() -> dict[str, dict[str, Any]]:
     }
 
 
+@cache
+def _server() -> Loop:
+    """A server with hooks and an applied cluster, on which alice has proposed to delete a graph."""
+    folder = Path(mkdtemp(prefix="gitops-beginners-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    loop = Loop.build(folder / "loop")
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    return loop
+
+
 def said(case: dict[str, Any], folder: Path) -> str:
-    """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine."""
-    here = folder / "library"
-    here.mkdir()
-    files = {**({} if case.get("empty") else _LIBRARY), **case.get("files", {})}
+    """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
+
+    A case `as` a person works in their clone of a server that has a change request.
+    """
+    here, files, environment = folder / "library", {**_LIBRARY, **case.get("files", {})}, _ENVIRONMENT
+    if who := case.get("as"):
+        loop = _server().copied(folder / "loop")
+        if case.get("merged"):
+            loop.merge("carol", 1)
+        here, files = loop.clone(who), case.get("files", {})
+        environment = {**loop.environment(who), "COLUMNS": "100"}
+    elif case.get("empty"):
+        files = case.get("files", {})
+    here.mkdir(exist_ok=True)
     for name, content in files.items():
         if content is not None:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
             (here / name).write_text(content, "utf-8")
-    environment = {**_ENVIRONMENT, "HOME": str(folder), **case.get("environment", {})}
-    with patch.dict(os.environ, environment), chdir(here):
+    environment = {"HOME": str(folder), **environment, **case.get("environment", {})}
+    absent = dict.fromkeys(case.get("without", ()))
+    with patch.dict(os.environ, environment), patch.dict(sys.modules, absent), chdir(here):
         for command in case.get("before", ()):
-            code, text = _run(command)
+            code, text = _run(command.replace("SERVER", str(folder / "loop" / "server.git")))
             assert code == 0, f"{command}: {text}"
         code, text = _run(case["run"])
     return f"exit {code}\n{_without_chance(text.replace(str(folder), '/home/ann'))}"
