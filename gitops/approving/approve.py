@@ -284,9 +284,9 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
     requirement = next((r for r in plan.approvals_required if r.resource == address), None)
     change = plan.change(address)
     if requirement is None or change is None:
-        gates = ", ".join(r.resource for r in plan.approvals_required) or "none"
-        detail = f"{address} has no change that needs an approval; these have one: {gates}"
-        fix = f"write the address of a resource: gitops approve graph.{address}" if is_name(address) else None
+        gates = ", ".join(r.resource for r in plan.approvals_required)
+        detail = f"{address} has no change that needs an approval{f'; these have one: {gates}' if gates else ''}"
+        fix = f"write the kind before the name: gitops approve graph.{address}" if is_name(address) else None
         raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address, fix=fix)
     return change, requirement
 

@@ -278,7 +278,7 @@ def _statement_writer(local: LocalProject, folder: str | None, *, sign: bool) ->
     """
     key = local.signing_key() if sign else None
     if sign and key is None:
-        raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
+        raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
     place = None if folder is None else Path(folder)
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)

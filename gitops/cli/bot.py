@@ -128,7 +128,7 @@ def _bot(
     remote = local.setting(f"remote.{options.remote or 'origin'}.url")
     found = choose_forge(kind, environ, local.setting, rule, remote)
     if found.silent and verb in _NEED_TOKEN:
-        raise UsageError(Code.USAGE_ERROR, f"gitops bot {verb} asks the forge: set GITOPS_TOKEN")
+        raise UsageError(Code.USAGE_ERROR, f"gitops bot {verb} has no token for the forge: set GITOPS_TOKEN")
     forge: Forge
     traffic: Traffic | None = None
     if found.kind == LOCAL:

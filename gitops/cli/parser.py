@@ -38,7 +38,10 @@ class Parser(argparse.ArgumentParser):
         found = re.match(r"argument (\S+): invalid choice: '([^']*)' \(choose from (.*)\)\Z", message, re.DOTALL)
         if found is not None:
             known = re.findall(r"[\w-]+", found[3])
-            message = f"argument {found[1]}: {found[2]!r} is unknown; {_meant(found[2], known)}"
+            what, of = ("command", "") if found[1] == "COMMAND" else ("value", f" of {found[1]}")
+            message = f"unknown {what} '{found[2]}'{of}; {_meant(found[2], known)}"
+        elif message.endswith(": COMMAND"):
+            message = f"the command is incomplete; to list what may follow: {self.prog} --help"
         self.print_usage(sys.stderr)
         self.exit(self.usage_code, f"{self.prog}: error: {message}\n")
 
@@ -58,9 +61,11 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         chosen: Command | None = options.command
         mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
         known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
-        wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), None)
-        hint = f"; {_meant(wrong, known)}" if wrong is not None else ""
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
+        problem = (
+            f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else f"unexpected argument: {' '.join(rest)}"
+        )
+        options.parser.error(problem)
     return options
 
 
@@ -84,7 +89,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     )
     parser.add_argument("--version", action="version", version=f"gitops {__version__}")
     _add_arguments(parser, EVERYWHERE)
-    parser.set_defaults(command=None)
+    parser.set_defaults(command=None, parser=parser)
     _add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"), COMMANDS, words)
     return parser
 
@@ -104,7 +109,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
             hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
             parser.add_argument(*each.names, **{**each.settings, **hidden})
         if command.handler:
-            parser.set_defaults(command=command)
+            parser.set_defaults(command=command, parser=parser)
         _add_arguments(parser, command.entries)
         if command.commands:
             parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -11,7 +11,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
-from gitops.forge.port import ChangeRequest, CheckStatus, CommitCheck, RequestState
+from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, CommitCheck, RequestState
 from gitops.render.characters import visible
 from gitops.wiring.forge import LOCAL
 from gitops.wiring.repository import diff_text
@@ -82,7 +82,8 @@ def request_open(options: argparse.Namespace) -> int:
     store, target = local.repository, local.project.default_ref
     branch = options.branch or (None if store.work_tree is None else store.symbolic_target("HEAD"))
     if branch is None:
-        raise UsageError(Code.USAGE_ERROR, "no branch is checked out here; name one: gitops request open BRANCH")
+        fix = "name the branch: gitops request open BRANCH"
+        raise UsageError(Code.USAGE_ERROR, "no branch is checked out here", fix=fix)
     forge = local.forge()
     request = open_request(store, local.pushed_to(), forge, _branch(branch), target, local.person())
     return _show_act(options, forge, request, f"open for {_branch(request.source)}, head {request.head[:12]}")
@@ -140,6 +141,8 @@ def request_merge(options: argparse.Namespace) -> int:
         show_form({**form, "statuses": [_status_form(s) for s in statuses]})
         return OK
     lines = [f"request {options.number}: merged as {commit}", *_status_lines(statuses, 2)]
+    if any(each.state is not CheckState.SUCCESS for each in statuses):
+        lines.append(f"  what it waits for: gitops request show {options.number}")
     if not statuses:
         lines.append("  nothing is applied yet: no hook answered; the next `gitops bot sweep` applies it")
     say_report("\n".join(lines), options)
@@ -151,8 +154,8 @@ def _own(options: argparse.Namespace) -> LocalProject:
     local = open_project(options)
     kind = local.project.config().forge.kind
     if kind not in (None, LOCAL):
-        detail = f"the change requests of this repository are on {kind}: use its pages or its own program"
-        raise UsageError(Code.USAGE_ERROR, detail)
+        fix = f"use the pages of {kind} or its own program"
+        raise UsageError(Code.USAGE_ERROR, f"the change requests of this repository are on {kind}", fix=fix)
     return local
 
 

@@ -92,7 +92,7 @@ def _server(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
-        message = f"{error.name} is not installed; run: pipx install --force 'WHEEL[serve]'"
+        message = f"the package {(error.name or '').partition('.')[0]} is not installed"
         raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
     if len(served) != len(options.repo):
         raise UsageError(Code.USAGE_ERROR, "two of the repositories are the same project of the forge")

@@ -66,10 +66,12 @@ class ServedRepository:
             kind = LocalProject(path, remote, environ=self._child_environ).project.config().forge.kind
         self.kind = kind or LOCAL
         if self.kind not in FORGES:
-            raise UsageError(Code.USAGE_ERROR, f"name the forge of {path} with --forge: {', '.join(FORGES)}")
+            fix = f"name it: --forge {'|'.join(FORGES)}"
+            raise UsageError(Code.USAGE_ERROR, f"the forge of {path} is not known", fix=fix)
         local, found = self._open()
         if found.token is None:
-            raise UsageError(Code.USAGE_ERROR, "a server asks the forge: set GITOPS_TOKEN")
+            fix = "set GITOPS_TOKEN to a token of the bot's account"
+            raise UsageError(Code.USAGE_ERROR, "the server has no token for the forge", fix=fix)
         local.person()
         self.token = found.token
         self.name = repository_key(self.kind, found.project)

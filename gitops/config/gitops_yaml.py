@@ -219,6 +219,13 @@ class BotConfig(_Part):
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 
 
+_KINDS = {
+    "tuple": "a list",
+    "integer": "a whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "dictionary": "a mapping",
+}
 _PARTS: Mapping[tuple[str, ...], type[_Part]] = {
     (): BotConfig,
     ("clusters",): ClusterRule,
@@ -262,8 +269,9 @@ def _words(place: Place, sort: str, message: str) -> str:
     """The message of a problem, as one of `cluster.yaml` says it."""
     if sort == "missing":
         return "this key is required"
-    message = (
-        message.removeprefix("Value error, ").replace("Input should be", "expected").replace("a valid tuple", "a list")
+    message = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    message = re.sub(
+        r"a valid (tuple|integer|string|boolean|dictionary.*)", lambda found: _KINDS[found[1][:10]], message
     )
     part = _PARTS.get(tuple(step for step in place[:-1] if isinstance(step, str)))
     if sort != "extra_forbidden" or part is None:

@@ -219,8 +219,8 @@ ledger_state_mismatch | E | a ledger entry does not explain its state
 ledger_blob_mismatch | E | a catalog blob does not have its digest
   a blob of the ledger branch was replaced
   -> do not apply; compare with another clone: gitops audit --witness REMOTE
-ledger_change_unapproved | E | an irreversible change has no valid approval
-  the entry records a delete, and none of its approvals is valid
+ledger_change_unapproved | E | a gated change has no valid approval
+  the entry records a change that needs an approval, and none of its approvals is valid
   -> do not apply; ask the operator who wrote the entry, and compare with another clone: gitops audit --witness REMOTE
 ledger_source_mismatch | E | an entry does not match its source commit
   the commit that an entry names does not declare what was applied
@@ -271,7 +271,7 @@ ledger_checked_out | E | the local ledger branch cannot be moved
   -> git switch main; then run the same command again
 merge_not_current | E | a newer revision of the branch is applied already
   two merges were handled out of order
-  -> nothing: the newer revision contains this one
+  -> nothing to do: the newer revision contains this one
 request_not_found | E | the change request does not exist
   this repository has no change request with this number
   -> list the change requests: gitops request list

@@ -110,19 +110,19 @@ state_lock_held | E | another operation holds the lock
   -> wait until the other run ends, then run the same command again
 state_lock_error | E | the lock cannot be acquired
   the lock document could not be created or written
-  -> make the place of the lock writable, and try again
+  -> make the folder or the bucket of the ledger writable, then run the same command again
 state_lock_missing | E | the lock does not exist
-  the lock is not held, or its holder has just released it
-  -> nothing: the cluster is not locked
+  the lock is not held, or was just released
+  -> nothing to do: the cluster is not locked
 state_lock_id_mismatch | E | the lock has another id
   the lock belongs to another run
-  -> use the id of this lock, which the message shows, if its process is gone
+  -> if the process of this lock has ended, remove the lock by the id that the message shows: gitops force-unlock LOCK_ID
 state_unlock_error | E | the lock cannot be removed
   the storage refused to remove the lock document
-  -> make the place of the lock writable, then remove the lock as the message shows
+  -> make the folder or the bucket of the ledger writable, then remove the lock as the message shows
 state_lock_read_error | E | the lock cannot be read
   the path of the lock is not a readable file
-  -> make the lock document readable, and try again
+  -> make the lock document readable, then run the same command again
 invalid_state_lock | E | the lock document is not valid
   the lock document is truncated, or was written by an unknown release
   -> if no other run is active, remove the lock as the message shows
@@ -137,7 +137,7 @@ state_already_exists | E | a ledger exists already
   -> record the observed state in the existing ledger: gitops refresh
 state_read_error | E | the ledger cannot be read
   the path of the ledger is not a readable file
-  -> make the ledger document readable, and try again
+  -> make the ledger document readable, then run the same command again
 invalid_state_json | E | the ledger document is not valid
   the ledger document is truncated, was edited by hand, or has an unknown field
   -> restore __cluster/state.json from a backup; without a backup, move it away and start again: gitops import
@@ -149,7 +149,7 @@ state_cas_mismatch | E | the ledger changed during the run
   -> run the same command again: it reads the new state
 state_write_error | E | the ledger cannot be written
   the ledger document could not be replaced
-  -> make the place of the ledger writable, then run the same command again
+  -> make the folder or the bucket of the ledger writable, then run the same command again
 schema_preview_unavailable | W | a migration cannot be previewed
   the graph is missing or cannot be opened, so its applied schema is not known
   -> check the graph: gitops graph verify GRAPH
@@ -185,13 +185,13 @@ resource_content_changed | E | a source file changed during the run
   -> run the same command again, and do not edit files while it runs
 resource_payload_write_error | E | a catalog blob cannot be written
   the storage refused the blob, or its content is not UTF-8
-  -> make the place of the ledger writable, then apply again: gitops apply
+  -> make the folder or the bucket of the ledger writable, then apply again: gitops apply
 injected_failpoint | E | a fault was injected by a test
   a test requested a failure at a fault point
-  -> nothing: only tests cause this
+  -> nothing to do: only tests cause this
 recovery_sidecar_write_error | E | a recovery record cannot be written
   the storage refused the record, which must exist before a graph is changed
-  -> make the place of the ledger writable, then apply again: gitops apply
+  -> make the folder or the bucket of the ledger writable, then apply again: gitops apply
 recovery_sidecar_read_error | W | the recovery records cannot be listed
   __cluster/recoveries is not a folder, or may not be listed
   -> make the folder __cluster/recoveries readable, then apply again: gitops apply
@@ -204,7 +204,7 @@ unsupported_recovery_sidecar_version | W | a recovery record was written by a ne
   -> upgrade this program: pipx install --force WHEEL
 cluster_recovery_rolled_forward | W | an interrupted operation was completed in the ledger
   a run died after its graph changed and before the ledger recorded it
-  -> nothing: the ledger and the graph agree again
+  -> nothing to do: the ledger and the graph agree again
 cluster_recovery_pending | W | an interrupted operation is not recovered yet
   a run died while it changed a graph; its record waits for the next apply, or matches no known state
   -> settle the operation: gitops apply; if the problem stays: gitops refresh
@@ -215,8 +215,8 @@ graph_delete_incomplete | W | a graph delete did not finish
   a run died while it removed the root
   -> finish the delete: gitops apply
 approval_not_required | E | the resource has no change that needs an approval
-  the plan has no gate for it; only deletes of graphs and schemas, and changes of keys and rules, are gated
-  -> nothing to approve; to see which changes need an approval: gitops plan
+  the plan has no gate for it: only irreversible changes are gated, and those that approvals.gates lists
+  -> list the changes that need an approval: gitops plan; those of a change request: gitops plan --request N
 approval_stale | W | an approval no longer covers the change
   the configuration or the resource changed after the approval
   -> review the new plan, then approve again: gitops approve ADDRESS

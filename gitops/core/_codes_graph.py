@@ -25,7 +25,7 @@ graph_conflict | E | another writer published first
 graph_replaced | E | another graph is at the root
   the graph that was planned with was removed, and another one was created at its root
   -> record the graph that is there now: gitops refresh; then approve again: gitops approve ADDRESS
-graph_fenced | E | a newer run was at the graph
+graph_fenced | E | a newer run took over the graph
   the lock of this run was broken, and another run changed the graph or settled this run's operation
   -> let the newer run finish, then apply again: gitops apply
 graph_grown | E | the graph has more rows than the approvals permit

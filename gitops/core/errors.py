@@ -66,8 +66,8 @@ class RemoteError(GitopsError):
         self.status = status
 
     def during(self, code: Code, path: str) -> RemoteError:
-        """The same failure under the code and place of what the caller was doing."""
-        return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status)
+        """The same failure, with its own remedy, under the code and place of what the caller was doing."""
+        return RemoteError(code, self.detail, path=path, retryable=self.retryable, status=self.status, fix=self.fix)
 
 
 class IntegrityError(GitopsError):

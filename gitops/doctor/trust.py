@@ -53,7 +53,7 @@ def _quorum(trust: TrustRoot, now: datetime, where: str) -> DoctorFinding:
     able, later = (_count_approvers(trust, at) for at in (now, now + _SOON))
     what = f"{able} people can approve, {trust.required} are required"
     if able < trust.required:
-        return error("trust.quorum", f"{what}: nothing irreversible can be approved", f"add keys: {where}")
+        return error("trust.quorum", f"{what}: no gated change can be approved", f"add keys: {where}")
     if later < trust.required:
         return error("trust.quorum", f"{what}; in 30 days {later} can", f"add or renew keys: {where}")
     if able == trust.required:

@@ -58,17 +58,17 @@ def open_request(
     """
     ref = f"{_HEADS}{branch}"
     if ref == target or branch.startswith("gitops/"):
-        raise UsageError(
-            Code.USAGE_ERROR, f"{branch} cannot be proposed; switch to the branch of the change, or name it"
-        )
+        fix = "make a branch for the change: git switch --create NAME; or name one: gitops request open BRANCH"
+        raise UsageError(Code.USAGE_ERROR, f"branch {branch} cannot be proposed", fix=fix)
     head = store.resolve(ref)
     if head is None:
-        raise GitopsError(Code.GIT_OBJECT_MISSING, f"branch {branch} does not exist here", path=ref)
+        fix = "list the branches: git branch; then name one: gitops request open BRANCH"
+        raise GitopsError(Code.GIT_OBJECT_MISSING, f"branch {branch} does not exist here", path=ref, fix=fix)
     there = remote.refs(ref).get(ref)
     behind = there is not None and (store.resolve(there) is None or not store.is_ancestor(there, head))
     if behind:
-        detail = f"{branch} has commits on the server that are missing here; take them in: git pull origin {branch}"
-        raise ConflictError(Code.GIT_REF_CONFLICT, detail)
+        detail = f"branch {branch} has commits on the server that are missing here"
+        raise ConflictError(Code.GIT_REF_CONFLICT, detail, fix=f"take them in: git pull origin {branch}")
     if there != head:
         remote.push([RefUpdate(ref, there or ZERO, head)])
     for request in forge.requests(state=RequestState.OPEN):

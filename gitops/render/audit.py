@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gitops.approvals.decisions import debt_form
 from gitops.approvals.documents import TARGET
 from gitops.audit.report import AuditReport, LogRecord
+from gitops.core.codes import REGISTRY
 from gitops.model.approval import Via
 from gitops.model.change import Disposition
 from gitops.model.ledger import EntryChange, EntryKind, LedgerEntry
@@ -36,9 +37,13 @@ def audit_text(report: AuditReport) -> str:
     behind = f" after entry {report.since}" if report.since else ""
     verdict = "good" if report.ok else "failed"
     lines = [f"audit {verdict}: {report.cluster}: {extent}{behind}, head {report.head[:_SHORT]}"]
+    fixes = set[str]()
     for finding in report.findings:
         place = f"entry {finding.number}" if finding.number else "chain"
         lines.append(f"ERROR {finding.code} {place} ({finding.commit[:_SHORT]}): {finding.detail}")
+        if (fix := REGISTRY[finding.code].fix) not in fixes:
+            fixes.add(fix)
+            lines.append(f"      fix: {fix}")
     lines += [f"NOTE  {note}" for note in report.notes]
     return "".join(visible(line) + "\n" for line in lines)
 

@@ -37,10 +37,10 @@ _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Where the client looks for credentials if the environment has none: what a machine, a container or a job is given.
 _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
 _NO_BUCKET = "the bucket does not exist"
-_NO_CREDENTIALS = (
-    "no credentials are set, and this machine has no identity that gives some; "
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-)
+_NO_CREDENTIALS = "no credentials are set, and this machine has no identity that gives some"
+_SET_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION; then run the same command again"
+_PERMIT = "let the credentials read, write and list the bucket, and check AWS_REGION; then run the same command again"
+_CREATE = "create the bucket, or correct its name in storage; then run the same command again"
 
 _DENIED = (401, 403)
 # Of the answers that blame the request, those that another attempt may change: too slow, in conflict, too many.
@@ -227,7 +227,7 @@ class Bucket:
         except (known.BaseError, OSError) as error:
             status = _status(error)
             if _reason(error) == "NoSuchBucket":
-                raise self._failed(path, _NO_BUCKET, retryable=False, status=status) from None
+                raise self._failed(path, _NO_BUCKET, retryable=False, status=status, fix=_CREATE) from None
             if status in _DENIED or _IDENTITY.search(str(error)):
                 raise self._denied(path, error) from None
             final = status is not None and status // 100 == 4 and status not in _PASSING  # noqa: PLR2004 - 4xx
@@ -235,12 +235,16 @@ class Bucket:
 
     def _denied(self, path: str, error: Exception) -> RemoteError:
         if _IDENTITY.search(str(error)):
-            return self._failed(path, _NO_CREDENTIALS, retryable=False)
-        return self._failed(path, f"access is denied: {_answered(error)}", retryable=False, status=_status(error))
+            detail = f"s3://{self.name}: {_NO_CREDENTIALS}"
+            return RemoteError(Code.STORAGE_FAILED, detail, path=path, fix=_SET_CREDENTIALS)
+        denied, status = f"access is denied: {_answered(error)}", _status(error)
+        return self._failed(path, denied, retryable=False, status=status, fix=_PERMIT)
 
-    def _failed(self, path: str, reason: str, *, retryable: bool = True, status: int | None = None) -> RemoteError:
+    def _failed(
+        self, path: str, reason: str, *, retryable: bool = True, status: int | None = None, fix: str | None = None
+    ) -> RemoteError:
         detail = f"{self._place(path)}: {reason}"
-        return RemoteError(Code.STORAGE_FAILED, detail, path=path, retryable=retryable, status=status)
+        return RemoteError(Code.STORAGE_FAILED, detail, path=path, retryable=retryable, status=status, fix=fix)
 
     def _place(self, path: str) -> str:
         return f"s3://{self.name}/{path}"

@@ -77,7 +77,7 @@ def choose_forge(
         return ForgeChoice(LOCAL)
     base = _address(kind, environ, setting)
     if base is None:
-        raise UsageError(Code.USAGE_ERROR, f"set the address of {kind}: git config gitops.forgeUrl")
+        raise UsageError(Code.USAGE_ERROR, f"the address of {kind} is not known: set git config gitops.forgeUrl")
     project = next((environ[name] for name in FORGES[kind].project if environ.get(name)), None)
     project = project or (rule.project if rule is not None else None)
     if not project:
@@ -87,7 +87,8 @@ def choose_forge(
         path = urlsplit(url).path if "://" in url else scp[1] if scp else ""
         project = path.strip("/").removesuffix(".git")
     if not project:
-        raise UsageError(Code.USAGE_ERROR, f"set the project on {kind}: forge.project in gitops.yaml")
+        fix = "name it in gitops.yaml: forge: {project: owner/name}; or set the address: git remote set-url origin ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, f"the project on {kind} is not known", fix=fix)
     return ForgeChoice(kind, base.rstrip("/"), project, token_of(kind, environ))
 
 

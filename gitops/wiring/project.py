@@ -285,7 +285,7 @@ class LocalProject(LocalRepository):
         """The person, the key and the branch for an approval from this machine. Raises UsageError `signing_key_missing`."""
         key = self.signing_key()
         if key is None:
-            raise UsageError(Code.SIGNING_KEY_MISSING, "set git config user.signingKey to the path of an SSH key")
+            raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
         return self._publisher(rule.name, self.person(), key)
 
     def _publisher(self, cluster: str, person: Person, key: str) -> ApprovalPublisher:
@@ -295,13 +295,15 @@ class LocalProject(LocalRepository):
         if name is None and self.repository.work_tree is None:
             return SelfRemote(self.repository)
         name = name or "origin"
-        if offline:
-            return TrackingRemote(self.repository, name)
         url = self.setting(f"remote.{name}.url")
         if url is None:
             raise UsageError(
-                Code.USAGE_ERROR, f"this repository has no remote {name!r}", fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository"
+                Code.USAGE_ERROR,
+                f"this repository has no remote {name!r}",
+                fix=f"add it: git remote add {name} ADDRESS; or work in a clone of the repository",
             )
+        if offline:
+            return TrackingRemote(self.repository, name)
         return self._at(url, self.repository.work_tree or self.repository.git_dir)
 
     def other(self, name: str) -> ProgramRemote:

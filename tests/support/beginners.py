@@ -13,8 +13,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -24,7 +24,7 @@ from unittest.mock import patch
 import yaml
 
 from gitops.cli.main import main
-from tests.support.loop import DELETE_LEGACY, Loop
+from tests.support.loop import DELETE_LEGACY, Loop, printed_command
 from tests.support.pages import ROOT
 
 DATA = ROOT / "tests" / "data" / "beginners"
@@ -98,13 +98,23 @@ def said(case: dict[str, Any], folder: Path) -> str:
             (here / name).parent.mkdir(parents=True, exist_ok=True)
             (here / name).write_text(content, "utf-8")
     environment = {"HOME": str(folder), **environment, **case.get("environment", {})}
-    absent = dict.fromkeys(case.get("without", ()))
-    with patch.dict(os.environ, environment), patch.dict(sys.modules, absent), chdir(here):
+    with patch.dict(os.environ, environment), _without(case.get("without", ())), chdir(here):
         for command in case.get("before", ()):
             code, text = _run(command.replace("SERVER", str(folder / "loop" / "server.git")))
             assert code == 0, f"{command}: {text}"
         code, text = _run(case["run"])
+        if case.get("confirm"):
+            code, text = _run(printed_command(text))
     return f"exit {code}\n{_without_chance(text.replace(str(folder), '/home/ann'))}"
+
+
+@contextmanager
+def _without(packages: Sequence[str]) -> Iterator[None]:
+    """While the block runs these packages are not installed, and what imports them was never imported."""
+    with patch.dict(sys.modules, dict.fromkeys(packages)):
+        for name in ("gitops.server.http", "gitops.server.service", "gitops.cli.lsp.server") if packages else ():
+            sys.modules.pop(name, None)
+        yield
 
 
 def _run(command: str) -> tuple[int, str]:
@@ -124,7 +134,7 @@ def _run(command: str) -> tuple[int, str]:
 def _without_chance(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{40,64}\b", "DIGEST", text)
     text = re.sub(r"\b01[0-9A-HJKMNP-TV-Z]{24}\b", "ID", text)
-    return re.sub(r"\b[0-9a-f]{12}\b", "SHORT", re.sub(r"20\d\d-\d\d-\d\dT[0-9:]+Z", "TIME", text))
+    return re.sub(r"\b(?:[0-9a-f]{8}|[0-9a-f]{12})\b", "SHORT", re.sub(r"20\d\d-\d\d-\d\dT[0-9:]+Z", "TIME", text))
 
 
 class _Text(str):

@@ -99,7 +99,6 @@ FORGE = Argument(
     (*HOSTED, "local"),
     "kind of forge (default: from gitops.yaml, else from the CI job, else the repository itself)",
 )
-REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=int)
 PATHS = Argument("paths", "PATH", "files and folders (default: all files that cluster.yaml declares)", nargs="*")
 STRICT = flag("--strict", "exit 1 for warnings too")
 
@@ -108,10 +107,9 @@ STRICT = flag("--strict", "exit 1 for warnings too")
 
 def count(text: str) -> int:
     """A whole number, at least 1."""
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError("use a number of at least 1")
-    return value
+    if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or int(text) < 1:
+        raise ArgumentTypeError(f"'{text[:40]}' is not a number: use a whole number of at least 1")
+    return int(text)
 
 
 def up_to(maximum: int) -> Callable[[str], int]:
@@ -151,3 +149,6 @@ def host_and_port(text: str) -> tuple[str, int]:
     if match is None or int(match[3]) > _MAX_PORT:
         raise ArgumentTypeError("use HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
     return match[1] or match[2], int(match[3])
+
+
+REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=count)

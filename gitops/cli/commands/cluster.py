@@ -123,7 +123,7 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "approve",
-        "show one irreversible change, and approve it",
+        "show one change that needs an approval, and approve it",
         f"{_APPROVING}:approve",
         CONFIG,
         Argument("resource", "RESOURCE", "address of the resource, such as graph.legacy"),

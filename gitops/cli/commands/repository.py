@@ -9,6 +9,7 @@ from gitops.cli.commands.arguments import (
     Argument,
     Command,
     Group,
+    count,
     duration,
     flag,
     host_and_port,
@@ -32,7 +33,7 @@ BOT = Command(
         _event_command(
             "plan",
             "plan the change requests of an event, and report on them",
-            Argument("--request", "N", "change request N, instead of an event", type=int),
+            Argument("--request", "N", "change request N, instead of an event", type=count),
         ),
         _event_command("command", "carry out the command in a comment"),
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
@@ -86,8 +87,8 @@ BOT = Command(
             f"{_SERVE}:queue",
             Argument("--queue", "FILE", "file of the queue", required=True),
             Group(
-                Argument("--retry", "N", "retry event N", type=int),
-                Argument("--forget", "N", "remove event N", type=int),
+                Argument("--retry", "N", "retry event N", type=count),
+                Argument("--forget", "N", "remove event N", type=count),
             ),
         ),
     ),
@@ -144,7 +145,7 @@ LEDGER = Command(
     ),
 )
 
-_NUMBER = Argument("number", "N", "number of the change request", type=int)
+_NUMBER = Argument("number", "N", "number of the change request", type=count)
 _REPOSITORY = Argument("--repo", "PATH", "repository (default: the current folder)", default=".")
 
 REQUEST = Command(

@@ -18,8 +18,8 @@ def lsp(_options: argparse.Namespace) -> int:
     try:
         from gitops.cli.lsp.server import EditorServer
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("pygls", "lsprotocol"):
             raise
-        message = f"{error.name} is not installed; run: pipx install --force 'WHEEL[lsp]'"
-        raise UsageError(Code.LSP_UNAVAILABLE, message) from error
+        raise UsageError(Code.LSP_UNAVAILABLE, f"the package {package} is not installed") from error
     return EditorServer().serve()

@@ -109,8 +109,9 @@ def test_without_a_job_the_remote_names_the_project(url: str) -> None:
 def test_what_nobody_says_is_asked_for() -> None:
     with pytest.raises(UsageError, match=r"gitops\.forgeUrl"):
         choose_forge("gitea", {}, _nothing, None, "https://host.example/own/path")
-    with pytest.raises(UsageError, match=r"forge\.project"):
+    with pytest.raises(UsageError) as caught:
         choose_forge("github", {}, _nothing, None, "/srv/brain.git")
+    assert "forge: {project: owner/name}" in (caught.value.fix or "")
     assert choose_forge("local", GITHUB, _nothing, None, None) == ForgeChoice("local")
 
 
