@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -237,6 +238,8 @@ _PARTS: Mapping[tuple[str, ...], type[_Part]] = {
 }
 
 
+# One event asks for the file of several commits, which is the same nearly always.
+@lru_cache(maxsize=8)
 def parse_bot_config(source: bytes) -> BotConfig:
     """Read `gitops.yaml`. Raises BotConfigError `bot_config_invalid` with every problem and its line."""
     try:

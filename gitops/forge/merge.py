@@ -56,13 +56,14 @@ def merge_request(
     # 1
     if request.state is not RequestState.OPEN:
         raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
-    at_source = remote.refs(request.source).get(request.source, request.head)
+    refs = remote.refs(request.source, request.target)
+    at_source = refs.get(request.source, request.head)
     for seen in (expected_head, at_source):
         if seen not in (None, request.head):
             detail = f"change request {request.number} has head {request.head[:12]}, not {seen[:12]}"
             raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
     # 2
-    target = remote.refs(request.target).get(request.target)
+    target = refs.get(request.target)
     if target is None:
         raise GitopsError(Code.GIT_OBJECT_MISSING, f"{request.target} does not exist", path=request.target)
     # Only the objects are fetched: no branch of this clone may move.

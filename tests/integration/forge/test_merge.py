@@ -202,7 +202,7 @@ class Late:
 
     def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
         found = self.remote.refs(prefix, *more)
-        if prefix == MAIN and self.moves:
+        if MAIN in (prefix, *more) and self.moves:
             self.far.update_refs(self.moves)
             self.moves = []
         return found
