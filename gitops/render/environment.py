@@ -2,8 +2,8 @@
 
 Templates are built in or come from the target branch; values come from anywhere. The same rules hold for both kinds of template:
 
-1. Every value passes one of the filters `code`, `text`, `block`, `link` or `step`; only what a filter, a macro or `section`
-   made, and whole numbers, may be printed. Anything else stops the rendering.
+1. Every value passes one of the filters `code`, `text`, `remedy`, `block`, `link` or `step`; only what a filter, a macro or
+   `section` made, and whole numbers, may be printed. Anything else stops the rendering.
 2. A template is a small part of the language, listed below; nothing in it builds text, calls a method or reads a private
    name. Fixed text has no HTML, code mark, escape or line that a forge could obey: `section` folds, `block` fences.
 3. It names only the built-in templates and those that override them, and an undefined name stops the rendering.
@@ -351,6 +351,7 @@ def _block(value: str, language: str = "") -> str:
 
 _FILTERS: Mapping[str, Callable[..., str]] = {
     "code": markdown.code,
+    "remedy": markdown.remedy,
     "text": markdown.text,
     "block": _block,
     "link": markdown.link,

@@ -34,6 +34,8 @@ _PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*[,;
 # What a message of ours quotes as code, and any other word.
 _WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)(?!\S)|\S+""")
 # Punctuation that ends a run of anything else belongs to the sentence around it.
+# A command in a remedy follows a colon, and goes to the end of its clause.
+_COMMAND = re.compile(r"(?<=: )((?:git|gitops|ssh-keygen) [^;`]+?)(?=;|\. |, (?:then|or|and) |\Z)")
 _SENTENCE = re.compile(r"(.+?)([,;:]?)\Z", re.DOTALL)
 _COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
@@ -96,6 +98,11 @@ def text(value: str) -> str:
     if special:
         parts.append(_span_of(special))
     return " ".join(parts)
+
+
+def remedy(value: str) -> str:
+    """`value` as running text on one line, with each command in one code span, so that it can be copied."""
+    return text(_COMMAND.sub(r"`\1`", value))
 
 
 def _span_of(words: Sequence[str]) -> str:
