@@ -14,7 +14,7 @@ _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bash
 _BASH = """\
 _gitops() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command= word
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD - 1))}}"; do
         case "$command $word" in
             {paths}) command="${{command:+$command }}$word" ;;
         esac
@@ -45,18 +45,17 @@ end
 
 def completion(options: argparse.Namespace) -> int:
     """`gitops completion`. File names are completed where nothing else fits."""
-    match options.shell:
-        case "fish":
-            say(fish_script())
-        case "zsh":
-            say(_ZSH + bash_script())
-        case _:
-            say(bash_script())
+    say({"bash": bash_script, "zsh": zsh_script, "fish": fish_script}[options.shell]())
     return OK
 
 
+def zsh_script() -> str:
+    """The script for zsh: that for bash, with what runs it there."""
+    return _ZSH + bash_script()
+
+
 def bash_script() -> str:
-    """The script for bash; zsh runs it with its emulation."""
+    """The script for bash."""
     everywhere = [name for each in EVERYWHERE for name in each.names]
     paths, values, words = [], [], []
     words.append(_case("", [command.name for command in COMMANDS] + everywhere + ["--help", "--version"]))

@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from gitops.model.run_event import RunEvent
@@ -15,7 +16,7 @@ from gitops.render.progress import RunProgress, RunView
 from gitops.wiring.system import SystemClock
 
 _REDRAWN = 8  # a second
-_BAR = 40
+_BAR = 24
 
 
 class LiveView:
@@ -62,6 +63,10 @@ class LiveView:
         """The view at this moment; called by the thread that redraws it."""
         view: RunView = self._view
         first, *rest = view.lines(self._clock.now())
-        bar = ProgressBar(total=max(1, view.changes), completed=sum(view.ended.values()), width=_BAR)
-        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in rest]
-        return Group(Text(first, style="bold", no_wrap=True, overflow="ellipsis"), bar, *lines)
+        done = "red" if view.ended["failed"] else "green"
+        bar = ProgressBar(
+            total=max(1, view.changes), completed=sum(view.ended.values()), width=_BAR, complete_style=done
+        )
+        head = Table.grid(padding=(0, 1))
+        head.add_row(bar, Text(first, style="bold", no_wrap=True, overflow="ellipsis"))
+        return Group(head, *(Text(line, no_wrap=True, overflow="ellipsis") for line in rest))

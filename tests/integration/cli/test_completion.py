@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from gitops.cli.commands import COMMANDS
-from gitops.cli.completion import bash_script, fish_script
+from gitops.cli.completion import bash_script, fish_script, zsh_script
 from gitops.cli.main import main
 from gitops.cli.parser import EVERYWHERE
 
+# Only ever reached by a test that fails.
+PATIENCE = 30
 EVERY = [name for each in EVERYWHERE for name in each.names]
 ASK = """
 COMP_WORDS=(gitops "$@") COMP_CWORD=$#
@@ -48,15 +54,53 @@ def test_bash_completes(words, found):
     assert completed(*words) == found
 
 
-def test_zsh_takes_the_script(capsys):
-    assert main(["completion", "zsh"]) == 0
+@pytest.fixture(scope="module")
+def zsh(tmp_path_factory) -> Iterator[Callable[[str, str], bool]]:
+    """A zsh on a terminal that has the script: says whether a line, with the key of completion, becomes another."""
     if shutil.which("zsh") is None:
         pytest.skip("needs the package zsh")
-    script = capsys.readouterr().out
-    run = subprocess.run(
-        ["zsh", "-f", "-c", f"{script}\nprint $_comps[gitops]"], capture_output=True, text=True, check=True
-    )
-    assert "_gitops" in run.stdout
+    folder = tmp_path_factory.mktemp("zsh")
+    (folder / "data.ndjson").touch()
+    (folder / "script").write_text(zsh_script())
+    master, slave = pty.openpty()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "dumb", "PS1": "$ "}
+    ends = {"stdin": slave, "stdout": slave, "stderr": slave}
+    shell = subprocess.Popen(["zsh", "-f", "-i"], cwd=folder, env=environ, start_new_session=True, **ends)
+    os.close(slave)
+
+    def until(expected: str) -> bool:
+        shown = ""
+        while expected not in shown and select.select([master], [], [], PATIENCE)[0]:
+            shown += os.read(master, 4096).decode()
+            if "\x07" in shown:  # the bell: nothing fits
+                break
+        return expected in shown
+
+    def completes(line: str, whole: str) -> bool:
+        os.write(master, f"\x15{line}\t".encode())
+        return until(whole)
+
+    os.write(master, b"source ./script; print rea''dy\n")
+    assert until("ready")
+    yield completes
+    shell.kill()
+    shell.wait()
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("gitops pl", "gitops plan "),
+        ("gitops graph br", "gitops graph branch "),
+        ("gitops plan --show", "gitops plan --show-graph "),
+        ("gitops plan --config plan --graph-format m", "--graph-format mermaid "),
+        ("gitops completion z", "gitops completion zsh "),
+        ("gitops graph load brain da", "gitops graph load brain data.ndjson "),
+    ],
+)
+def test_zsh_completes(zsh, line, whole):
+    assert zsh(line, whole)
 
 
 def offered(line: str) -> dict[str, str]:
@@ -97,6 +141,7 @@ def test_fish_completes_files_where_nothing_else_fits(tmp_path, monkeypatch):
     assert offered("gitops graph load brain da").keys() == {"data.ndjson"}
 
 
-def test_the_script_for_fish_is_printed(capsys):
-    assert main(["completion", "fish"]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == fish_script().rstrip("\n")
+@pytest.mark.parametrize(("shell", "script"), [("bash", bash_script), ("zsh", zsh_script), ("fish", fish_script)])
+def test_the_script_of_a_shell_is_printed(capsys, shell, script):
+    assert main(["completion", shell]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == script().rstrip("\n")

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
+from gitops.cli.parser import parse_options
+from gitops.cli.progress import watching
+from gitops.model.run_event import RunEvent
+from gitops.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start
 
 SCHEMA = "node Person {\n  handle: String @key\n}\n"
@@ -66,7 +70,7 @@ def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, 
 def test_a_terminal_shows_a_view_that_goes_away(folder):
     output, shown = on_terminal(folder)
     assert output.startswith("cluster apply: 20 applied")
-    assert re.search(r"apply 0:\d\d \d+ of 20 done, \d running", shown)
+    assert re.search(r"apply 0:\d\d \d+ of 20 done, \d running\S*\n  0:\d\d create (graph|schema|query)\.g", shown)
     # The cursor is given back, and the lines of the view are erased.
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
     assert "\x1b[2K" in shown
@@ -86,6 +90,28 @@ def test_a_terminal_that_cannot_redraw_gets_lines(folder):
     _, shown = on_terminal(folder, "-v", term="dumb")
     assert "\x1b" not in shown
     assert len(ENDED.findall(shown)) == CHANGES
+
+
+def test_an_interrupt_gives_the_cursor_back(monkeypatch):
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        options = parse_options(["apply"])
+        begun = RunEvent(
+            1, SystemClock().now(), "apply_started", None, {"changes": 1, "workers": 1, "fail_fast": False}
+        )
+
+        def interrupted() -> None:
+            with watching(options) as on_event:
+                on_event(begun)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
 
 
 @pytest.mark.parametrize("options", [["--json", "-v"], ["-q", "-v"]])
