@@ -120,8 +120,9 @@ def force_unlock(workspace: Workspace, lock_id: str) -> UnlockOutcome:
             # Only for the report: a lock must be removable whatever else is broken.
             with suppress(GitopsError):
                 view = ledger.view()
-            # The report names the holder of the removed lock.
-            seen = observe(ledger, view, replace(held, held=held.held and not removed), workspace.clock.now())
+            # The report names the holder of the removed lock. One that cannot be read is none that this command can name.
+            held = replace(held, held=held.held and held.info is not None and not removed)
+            seen = observe(ledger, view, held, workspace.clock.now())
     except GitopsError as error:
         problems.add_error(error)
     return UnlockOutcome(

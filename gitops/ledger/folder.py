@@ -124,11 +124,13 @@ class FolderLedger:
         return frozenset()
 
     def blob(self, address: Address, digest: str) -> BlobReading:
-        """The catalog blob of a query or policy, its content verified."""
+        """The catalog blob of a query or policy, its content verified. A folder in its place is not a blob."""
         key = layout.blob_key(address, digest)
         try:
             return blob_reading(None if key is None else self._store.read(key), digest)
         except RemoteError as error:
+            if isinstance(error.__cause__, IsADirectoryError):
+                return blob_reading(None, digest)
             return BlobReading(BlobCondition.UNREADABLE, detail=error.detail)
 
     def acquire(self, info: LockInfo) -> None:

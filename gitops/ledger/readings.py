@@ -118,13 +118,17 @@ def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
 
 
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
-    """Whether the bytes found are those that `expected` is the digest of."""
+    """Whether the bytes found are those that `expected` is the digest of; others that are not UTF-8 cannot be read."""
     if data is None:
         return BlobReading(BlobCondition.MISSING, detail="the catalog has no such blob")
     found = digest(data)
-    if found != expected:
-        return BlobReading(BlobCondition.MISMATCH, detail=f"the content has digest {found}")
-    return BlobReading(BlobCondition.OK, data)
+    if found == expected:
+        return BlobReading(BlobCondition.OK, data)
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return BlobReading(BlobCondition.UNREADABLE, detail=f"it is not UTF-8: invalid byte at offset {error.start}")
+    return BlobReading(BlobCondition.MISMATCH, detail=f"the content has digest {found}")
 
 
 def is_same_state(view: LedgerView, data: bytes | None) -> bool:

@@ -190,9 +190,10 @@ class DocumentContract:
         store.put_blob(QUERY, CONTENT)
         key = layout.blob_key(QUERY, digest(CONTENT))
         assert key is not None
-        files.plant(key, b"\xff tampered")
-        reading = store.blob(QUERY, digest(CONTENT))
-        assert (reading.condition, reading.content) == (BlobCondition.MISMATCH, None)
+        for damaged, condition in ((b"tampered", BlobCondition.MISMATCH), (b"\xff", BlobCondition.UNREADABLE)):
+            files.plant(key, damaged)
+            reading = store.blob(QUERY, digest(CONTENT))
+            assert (reading.condition, reading.content) == (condition, None)
         assert store.put_blob(QUERY, CONTENT) == digest(CONTENT)
         assert store.blob(QUERY, digest(CONTENT)).content == CONTENT
         files.plant(key, None)

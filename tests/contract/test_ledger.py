@@ -282,7 +282,7 @@ def test_a_folder_where_a_file_should_be(tmp_path: Path) -> None:
     (tmp_path / layout.STATE).mkdir()
     (tmp_path / layout.LOCK).mkdir()
     ledger = folder(LocalStore(tmp_path))
-    assert ledger.blob(QUERY, name).condition is BlobCondition.UNREADABLE
+    assert ledger.blob(QUERY, name).condition is BlobCondition.MISSING
     assert code_of(lambda: ledger.put_blob(QUERY, CONTENT)) == "resource_payload_write_error"
     assert [p.code for p in ledger.view().problems] == ["state_read_error"]
     assert ledger.observe_lock().problem == "state_lock_read_error"

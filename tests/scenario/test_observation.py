@@ -201,7 +201,7 @@ def test_a_deleted_blob_is_found_and_healed(cluster):
 
 def test_a_corrupt_blob_is_found_and_healed(cluster):
     cluster.converge()
-    cluster.plant(BLOB, b"\xff\xfe corrupt")
+    cluster.plant(BLOB, b"corrupt")
     assert codes(cluster.status()) == ["catalog_payload_mismatch"]
     outcome = cluster.refresh()
     assert outcome.ok
@@ -210,11 +210,19 @@ def test_a_corrupt_blob_is_found_and_healed(cluster):
     assert cluster.stored(BLOB) == QUERY.encode()
 
 
-def test_a_blob_that_cannot_be_read_keeps_its_digest_and_fails(tmp_path):
+def test_a_folder_in_the_place_of_a_blob_is_a_missing_blob(tmp_path):
     cluster = Cluster(tmp_path)
     cluster.converge()
     (tmp_path / BLOB).unlink()
     (tmp_path / BLOB).mkdir()
+    assert codes(cluster.status()) == ["catalog_payload_missing"]
+    assert cluster.refresh().ok
+    assert QUERY_ADDRESS not in cluster.state.resources
+
+
+def test_a_blob_that_cannot_be_read_keeps_its_digest_and_fails(cluster):
+    cluster.converge()
+    cluster.plant(BLOB, b"\xff\xfe corrupt")
     resources = cluster.state.resources
     status = cluster.status()
     assert codes(status) == ["catalog_payload_read_error"]
@@ -333,6 +341,7 @@ def test_force_unlock_leaves_alone_what_it_does_not_understand(cluster, document
     outcome = cluster.unlock(LOCK_ID)
     assert codes(outcome) == [code]
     assert not outcome.lock_removed
+    assert not outcome.observations.held.held
     assert cluster.stored(LOCK) == document
 
 

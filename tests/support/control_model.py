@@ -18,6 +18,8 @@ from gitops.ledger.layout import APPROVALS, LOCK, RECOVERIES, STATE
 from gitops.model.resource import DesiredState
 
 Document = Mapping[str, Any]
+UNREADABLE = b"\xff"
+"""A blob that is no text."""
 
 
 def sha(data: bytes) -> str:
@@ -329,7 +331,10 @@ def observed(seen: Seen, desired: DesiredState) -> Forecast:
     cast = swept(seen)
     catalog = {t: d for t, d in cast.recorded.items() if t.startswith(("query.", "policy."))}
     for address, digest in catalog.items():
-        if sha(_blob(seen, address, digest)) != digest:
+        content = _blob(seen, address, digest)
+        if content == UNREADABLE:
+            cast.broken = True  # it keeps its digest until somebody removes it
+        elif sha(content) != digest:
             del cast.recorded[address]
     for graph in sorted({*desired.graphs, *_recorded_graphs(cast)}):
         text = cast.live.get(graph)

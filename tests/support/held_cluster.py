@@ -16,7 +16,7 @@ from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.ledger import Intent, IntentKind
 from gitops.model.outcome import ApplyOutcome, RefreshOutcome, VerbOutcome
 from tests.support.cluster import codes, found
-from tests.support.control_model import Forecast, History, Seen, applied, observed, supported, swept
+from tests.support.control_model import UNREADABLE, Forecast, History, Seen, applied, observed, supported, swept
 from tests.support.interrupted import Bench, Ending
 
 T = TypeVar("T", bound=VerbOutcome)
@@ -261,6 +261,9 @@ class HeldCluster:
         if bench.locked:
             self.unlock()
         bench.twin.see_again()
+        for key in bench.files("__cluster/resources"):
+            if bench.stored(key) == UNREADABLE:
+                bench.plant(key, None)
         for uri, graph in bench.twin.roots().items():
             if graph.source is None and not graph.deleted:
                 bench.twin.vanish(uri)

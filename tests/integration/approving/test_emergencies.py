@@ -77,6 +77,8 @@ def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str])
     (debt,) = newest(life).debts
     life.change("dora", QUERY)
     head = life.repository.resolve(LEDGER)
+    planned = plan(life.workspace())
+    assert (planned.lands, [each.code for each in planned.obstacles]) == (False, ["debt_open"])
     refused = life.apply()
     assert errors(refused) == ["debt_open"]
     (told,) = [d for d in refused.diagnostics if d.code == "debt_open"]
@@ -97,6 +99,7 @@ def test_plan_status_and_refresh_warn_of_the_debt(owing: tuple[Life, str]) -> No
 
 def test_a_run_without_changes_passes_and_warns(owing: tuple[Life, str]) -> None:
     life, _ = owing
+    assert plan(life.workspace()).lands
     outcome = life.apply()
     assert outcome.ok
     assert "debt_open" in warnings(outcome)
