@@ -14,18 +14,18 @@ The refs that carry trust accept only what is allowed here. A check that fails t
 
 A repository without `gitops.yaml` and without a ledger has no rule for its branches and tags; names of 1 to 4 are reserved there.
 
-Every push waits for this check, so what reads a cluster folder or an approval is imported when a push has one.
+Every push waits for this check. What reads rules, a cluster folder or an approval is imported when a push has one, and a
+`gitops.yaml` with keys that a ledger has in force is not validated again.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from gitops.config.named_clusters import CONFIG_FILE, NamedCluster, named_clusters
 from gitops.config.source import SourceTree
-from gitops.config.target_branches import CONFIG_FILE, named_refs
 from gitops.core.clock import Clock
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity, by_place
@@ -39,21 +39,18 @@ from gitops.ledger.chain import (
     QUARANTINE,
     REVOCATIONS,
     SIGNED,
-    TRUST,
     entry_signer,
     first_entry,
     ledger_ref,
     newest_entries,
     read_verified_entry,
     split_chain,
+    trust_files,
     verify_chain,
 )
 from gitops.model.address import is_name
 from gitops.model.approval import DecisionKind
 from gitops.model.ledger import EntryKind
-
-if TYPE_CHECKING:
-    from gitops.config.gitops_yaml import ClusterRule
 
 _LOCKS = ("refs/gitops/locks/", "refs/heads/gitops/locks/")
 _OWN = ("refs/gitops/", "refs/heads/gitops/")
@@ -79,7 +76,7 @@ class PushGuard:
         self._default_ref = default_ref
         self._open_tree = open_tree
         self._clock = clock
-        self._declared_clusters: tuple[ClusterRule, ...] | None = None
+        self._declared_clusters: tuple[NamedCluster, ...] | None = None
 
     def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
         """Reasons to refuse the push, one line each; empty if it is accepted."""
@@ -108,7 +105,7 @@ class PushGuard:
             raise _refused("only the bot writes its refs")
         elif f"{_folded(ref)}/".startswith(_OWN):
             raise _refused("on a file system that ignores case this is a ref of the bot; rename it")
-        elif ref == self._default_ref or ref in self._targets or ref in self._recorded:
+        elif ref == self._default_ref or any(rule.ref == ref for rule in self._declared()) or ref in self._recorded:
             yield from self._check_target(update)
         elif self._governed:
             self._check_other(update)
@@ -224,9 +221,6 @@ class PushGuard:
 
     def _check_target(self, update: RefUpdate) -> Iterator[str]:
         """Rule 5, for the clusters of the branch before and after the push."""
-        from gitops.config.gitops_yaml import trust_root
-        from gitops.ledger.trust import trust_at
-
         if self._governed:
             if update.new == ZERO:
                 raise _refused("the target branch is never deleted")
@@ -251,10 +245,9 @@ class PushGuard:
         ):
             if rule.ref == update.ref:
                 yield from self._check_folder(rule, tree)
-        if self._reader.read(tree, CONFIG_FILE) is not None:
-            trust_root(trust_at(self._reader, tree))
+        self._check_rules(tree)
 
-    def _check_folder(self, rule: ClusterRule, tree: str) -> Iterator[str]:
+    def _check_folder(self, rule: NamedCluster, tree: str) -> Iterator[str]:
         from gitops.config.load import load_desired
         from gitops.git.folders import require_plain
 
@@ -274,28 +267,21 @@ class PushGuard:
         folded = _folded(update.ref)
         if folded.startswith(_REPLACED) and update.new != ZERO:
             raise _refused("refs/replace makes git show other commits than those that are verified; delete the ref")
-        for target in (self._default_ref, *self._targets):
+        for target in (self._default_ref, *(rule.ref for rule in self._declared())):
             if _folded(target) == folded:
                 raise _refused(f"on a file system that ignores case this is {target}; rename it")
 
-    def _declared(self) -> tuple[ClusterRule, ...]:
+    def _declared(self) -> tuple[NamedCluster, ...]:
         """The clusters of the default branch before the push; empty without a `gitops.yaml`. The file is read once."""
         if self._declared_clusters is None:
             self._declared_clusters = self._clusters_at(self._reader.resolve(self._default_ref))
         return self._declared_clusters
 
     @cached_property
-    def _targets(self) -> frozenset[str]:
-        """The branches that `gitops.yaml` of the default branch names for its clusters.
-
-        Raises GitopsError for a file with a mistake; one that is in force by a ledger is not validated again.
-        """
-        content = self._config_at(self._reader.resolve(self._default_ref))
+    def _in_force(self) -> tuple[Mapping[str, bytes], ...]:
+        """The files of keys and rules of each ledger: they were valid when they came into force."""
         heads = self._reader.refs(LEDGERS.rstrip("/")).values()
-        in_force = (self._reader.read(self._reader.commit(head).tree, f"{TRUST}/{CONFIG_FILE}") for head in heads)
-        if content is not None and content in in_force:
-            return named_refs(content)
-        return frozenset(rule.ref for rule in self._declared())
+        return tuple(trust_files(self._reader, head) for head in heads)
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
@@ -307,14 +293,28 @@ class PushGuard:
     def _governed(self) -> bool:
         return is_governed(self._reader, self._default_ref)
 
-    def _clusters_at(self, commit: str | None) -> tuple[ClusterRule, ...]:
-        from gitops.config.gitops_yaml import parse_bot_config
+    def _clusters_at(self, commit: str | None) -> tuple[NamedCluster, ...]:
+        """The clusters that `gitops.yaml` of a commit names. Raises GitopsError for a file with a mistake."""
+        content = None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
+        if content is None:
+            return ()
+        if all(files.get(CONFIG_FILE) != content for files in self._in_force):
+            from gitops.config.gitops_yaml import parse_bot_config
 
-        content = self._config_at(commit)
-        return () if content is None else tuple(parse_bot_config(content).clusters)
+            parse_bot_config(content)
+        return named_clusters(content)
 
-    def _config_at(self, commit: str | None) -> bytes | None:
-        return None if commit is None else self._reader.read(self._reader.commit(commit).tree, CONFIG_FILE)
+    def _check_rules(self, tree: str) -> None:
+        """Raise what is wrong with the keys and rules of a root tree, if it has any."""
+        if self._reader.read(tree, CONFIG_FILE) is None:
+            return
+        for files in self._in_force:
+            if CONFIG_FILE in files and all(self._reader.read(tree, path) == held for path, held in files.items()):
+                return
+        from gitops.config.gitops_yaml import trust_root
+        from gitops.ledger.trust import trust_at
+
+        trust_root(trust_at(self._reader, tree))
 
 
 def _folded(ref: str) -> str:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gitops.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.rule_problems import UNKNOWN, Place, refused, refused_text
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
-from gitops.config.target_branches import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code

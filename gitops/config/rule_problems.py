@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gitops.config.target_branches import CONFIG_FILE
+from gitops.config.named_clusters import CONFIG_FILE
 from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.config.declaration import CONFIG_FILE
+from gitops.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.config.source import EntryKind, SourceError
-from gitops.config.target_branches import CONFIG_FILE as GITOPS_FILE
 from gitops.editor.documentation import CLUSTER_KEYS, GITOPS_KEYS
 from gitops.editor.project import QUERIES, SCHEMA, GraphUse, folder_of, graph_files, join_path
 from gitops.editor.query import ANONYMOUS

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.load import load_desired
+from gitops.config.named_clusters import CONFIG_FILE as GITOPS_FILE
 from gitops.config.rule_problems import BotConfigError
 from gitops.config.source import SourceError
-from gitops.config.target_branches import CONFIG_FILE as GITOPS_FILE
 from gitops.core.codes import REGISTRY, Code, Severity, remedy
 from gitops.core.errors import GitopsError
 from gitops.editor.cluster import documentation_path, keys_below

@@ -123,16 +123,17 @@ def test_a_bucket_needs_its_client_and_nothing_else(s3, tmp_path):
     assert loaded_by("validate", "--config", str(tmp_path)).isdisjoint(HEAVY)
 
 
-def test_nothing_heavy_but_libgit2_for_a_push_of_a_topic_branch(tmp_path, monkeypatch):
+@pytest.mark.parametrize("branch", ["topic", "production"])
+def test_nothing_heavy_but_libgit2_for_a_push_that_keeps_the_rules(tmp_path, monkeypatch, branch):
     """Every push to a server waits for this hook; rules and cryptography are for pushes of what they are about."""
     server = bare(tmp_path / "server.git")
     store = opened(server)
     config = b"version: 1\nclusters:\n  - {name: brain, path: cluster, branch: production}\n"
-    head, entry = commit(store, {"gitops.yaml": config}), commit(store, {"trust/gitops.yaml": config})
-    store.update_refs(
-        [RefUpdate("refs/heads/main", ZERO, head), RefUpdate("refs/heads/gitops/ledger/brain", ZERO, entry)]
-    )
+    head = commit(store, {"gitops.yaml": config, "cluster/cluster.yaml": b"version: 1\ngraphs: {}\n"})
+    entry = commit(store, {"trust/gitops.yaml": config})
+    refs = {"refs/heads/main": head, "refs/heads/gitops/ledger/brain": entry}
+    store.update_refs([RefUpdate(ref, ZERO, commit_id) for ref, commit_id in refs.items()])
     monkeypatch.setenv("GIT_DIR", str(server))
-    pushed = f"{ZERO} {head} refs/heads/topic\n"
+    pushed = f"{ZERO} {head} refs/heads/{branch}\n"
     loaded = loaded_by("hook", "run", "pre-receive", stdin=pushed)
     assert loaded & set(HEAVY) == {"pygit2"}
