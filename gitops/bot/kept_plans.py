@@ -24,7 +24,19 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import Document
-from gitops.documents.forms import DIGEST, LINE, OBJECT_ID, Member, Members, integer, is_line, list_of, nullable, record
+from gitops.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    LINE,
+    OBJECT_ID,
+    Member,
+    Members,
+    integer,
+    is_line,
+    list_of,
+    nullable,
+    record,
+)
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.model.outcome import PlanOutcome
 from gitops.render.comment import plan_document, plan_summary
@@ -40,7 +52,8 @@ class PlanRecord:
 
     `report_digest` is over everything in the report that people decide by, so that an equal report can be left out. The next
     report compares itself with the first of the `changes`, of which there are `count`, with those that are `missing` an approval,
-    and with the number of `errors`. `since` is what this report said of the one before it.
+    and with the number of `errors`. `since` is what this report said of the one before it. `shown` is false while the forge has
+    not taken the comment: the next run writes it again.
     """
 
     cluster: str
@@ -54,6 +67,7 @@ class PlanRecord:
     missing: tuple[str, ...] = ()
     errors: int = 0
     since: tuple[str, ...] = ()
+    shown: bool = True
 
 
 _MEMBERS: Members = {
@@ -64,23 +78,23 @@ _MEMBERS: Members = {
     "plan_digest": nullable(DIGEST),
     "told": Member(DIGEST, attribute="report_digest"),
 }
+_COMPARED: Members = {
+    **_MEMBERS,
+    "changes": list_of(LINE),
+    "count": integer(),
+    "missing": list_of(LINE),
+    "errors": integer(),
+    "since": list_of(LINE),
+}
 PLAN_RECORD = Document(
     versions={
         1: record(PlanRecord, _MEMBERS),
-        2: record(
-            PlanRecord,
-            {
-                **_MEMBERS,
-                "changes": list_of(LINE),
-                "count": integer(),
-                "missing": list_of(LINE),
-                "errors": integer(),
-                "since": list_of(LINE),
-            },
-        ),
+        2: record(PlanRecord, _COMPARED),
+        3: record(PlanRecord, {**_COMPARED, "shown": BOOLEAN}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,
+    version_of=lambda kept: 2 if kept.shown else 3,
 )
 _MOST_NAMES = 200
 _MOST_FACTS = 5
@@ -147,6 +161,11 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     if before.base != now.base:
         facts.append(f"the target branch moved from {before.base[:12]} to {now.base[:12]}")
     return tuple(facts[:_MOST_FACTS])
+
+
+def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
+    """Whether the last report that was kept says the same, and people could see it."""
+    return kept is not None and kept.shown and kept.report_digest == again.report_digest
 
 
 def _names(addresses: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject
-from gitops.bot.kept_plans import kept_plan, plan_record, plan_ref, refusal_record
+from gitops.bot.kept_plans import is_reported, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
 from gitops.config.gitops_yaml import ClusterRule
@@ -134,7 +134,7 @@ def _plan_cluster(
         outcome = plan(context.workspace_of(rule, request), texts=True)
     except GitopsError as error:
         problems = diagnostics_of(error)
-        if last is not None and last.report_digest == refusal_record(subject, problems).report_digest:
+        if is_reported(last, refusal_record(subject, problems)):
             yield LogLine(f"{begin}plan of {rule.name}: refused as before")
             return False, True, False
         yield from _prefixed(begin, report_refusal(context, subject, "plan", problems, refusals))
@@ -145,7 +145,7 @@ def _plan_cluster(
         return False, False, False
     missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
     failed = not outcome.lands and not (missing and outcome.ok)
-    if last is not None and last.report_digest == plan_record(subject, outcome).report_digest:
+    if is_reported(last, plan_record(subject, outcome)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
     lines = report_plan(

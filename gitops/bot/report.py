@@ -6,7 +6,7 @@ and changes nothing: a forge that refuses comments for a while must not turn a g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -81,7 +81,7 @@ def report_plan(
         templates=context.templates,
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
-    not_kept, ref = None, ""
+    not_kept, ref, kept = None, "", None
     if subject.request and bot.person is not None:
         before = kept_plan(context.project, subject.cluster, subject.request)
         kept = plan_record(subject, outcome, before)
@@ -92,7 +92,9 @@ def report_plan(
     yield from _set_status(context, subject, "plan", state, text)
     yield from _write_check(context, subject, state, text, body, outcome.diagnostics)
     quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained)
-    yield from _write_comment(context, subject, body, only_update=quiet)
+    shown = yield from _write_comment(context, subject, body, only_update=quiet)
+    if kept is not None and not shown:
+        not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
     yield LogLine(line, result)
     if not_kept:
         yield LogLine(not_kept)
@@ -182,12 +184,15 @@ def report_refusal(
     )
     context.bot.on_report(ClusterReport(comment, line))
     body, text = refusal_comment(comment), first.code if first else "refused"
-    if command == "plan" and subject.request:
-        yield from map(LogLine, filter(None, [keep_refusal(context, refusal_record(subject, diagnostics), body)]))
+    kept = refusal_record(subject, diagnostics) if command == "plan" and subject.request else None
+    if kept is not None:
+        yield from map(LogLine, filter(None, [keep_refusal(context, kept, body)]))
     yield from _set_status(context, subject, command, CheckState.FAILURE, text)
     if command == "plan":
         yield from _write_check(context, subject, CheckState.FAILURE, text, body, diagnostics)
-    yield from _write_comment(context, subject, body)
+    shown = yield from _write_comment(context, subject, body)
+    if kept is not None and not shown:
+        keep_refusal(context, replace(kept, shown=False), body)
     yield LogLine(line, result_of(diagnostics) or RunResult.PROBLEMS)
 
 
@@ -263,17 +268,20 @@ def _write_check(
 
 def _write_comment(
     context: EventContext, subject: CommentSubject, body: str, *, only_update: bool = False
-) -> Iterator[LogLine]:
-    """Write the comment; with `only_update` only where the request has one: a status is enough to say that nothing changes."""
+) -> Generator[LogLine, None, bool]:
+    """Write the comment; with `only_update` only where the request has one: a status is enough to say that nothing changes.
+
+    Returns whether the forge has it.
+    """
     number, mark = subject.request, marker(subject.cluster)
-
-    def write() -> None:
-        own = (c for c in context.forge.comments(number) if c.marker is not None) if only_update else ()
-        if not only_update or any(comment.body.startswith(hidden(mark)) for comment in own):
+    try:
+        own = (c for c in context.forge.comments(number) if c.marker is not None) if number and only_update else ()
+        if number and (not only_update or any(comment.body.startswith(hidden(mark)) for comment in own)):
             context.forge.upsert_comment(number, mark, body)
-
-    if number:
-        yield from logged("the comment is not written", write)
+    except GitopsError as error:
+        yield LogLine(f"the comment is not written: {error.code}: {error.detail}")
+        return False
+    return True
 
 
 def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckState, str, RunResult]:

@@ -102,7 +102,7 @@ def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) 
 
 
 def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: str | None) -> Iterator[LogLine]:
-    """Plan the open requests whose heads have no status of a plan.
+    """Plan the open requests whose heads have no status of a plan, or whose comment the forge did not take.
 
     The forge is asked about few heads in one run: first about those for which no plan is kept, then about the oldest.
     """
@@ -112,12 +112,22 @@ def _plan_missed(context: EventContext, rules: Sequence[ClusterRule], cluster: s
         for request in requests_of_cluster(context, rule, requests):
             concerned.setdefault(request.number, []).append(rule)
 
+    kept = {
+        request.number: [kept_plan(context.project, rule.name, request.number) for rule in concerned[request.number]]
+        for request in requests
+        if request.number in concerned
+    }
+
     def order(request: ChangeRequest) -> tuple[bool, int]:
-        records = [kept_plan(context.project, rule.name, request.number) for rule in concerned[request.number]]
-        return all(r is not None and r.head == request.head for r in records), request.number
+        known = all(r is not None and r.head == request.head and r.shown for r in kept[request.number])
+        return known, request.number
 
     candidates = sorted((request for request in requests if request.number in concerned), key=order)
     for request in candidates[:_MOST_REQUESTS]:
+        if any(record is not None and not record.shown for record in kept[request.number]):
+            yield LogLine(f"request {request.number}: the forge did not take its comment")
+            yield from plan_request(context, request, cluster=cluster)
+            continue
         statuses = {status.context for status in context.forge.statuses(request.head)}
         if any(status_context("plan", rule.name) not in statuses for rule in concerned[request.number]):
             yield LogLine(f"request {request.number}: no run planned its head")

@@ -51,10 +51,20 @@ def test_ten_minutes_without_comments_change_no_outcome(hub: Hub, runner: Runner
     # A job does not sit out the ten minutes.
     assert sum(runner.waited) < 600
 
-    limit.times = 0
-    other = hub.propose("bob", "body", WITH_BODY)
+    # What was not written is not lost, whichever run comes next: a plan that did not change gets its comment.
+    one, two = (hub.propose("bob", branch, WITH_BODY) for branch in ("body", "same"))
     good(runner)
-    assert len(hub.comments(other.number)) == 1
+    limit.times = 0
+    hub.push("alice", "main", {"README.md": b"Words.\n"})
+    good(runner)
+    assert [len(hub.comments(each.number)) for each in (one, two)] == [1, 1]
+    limit.times = 10_000
+    hub.push("bob", "body", {"cluster/README.md": b"More words.\n"}, one.head)
+    good(runner)
+    limit.times = 0
+    assert "the forge did not take its comment" in runner.tick("sweep").text
+    assert hub.tip("refs/heads/body")[:12] in hub.comment(one.number)
+    assert "the forge did not take its comment" not in runner.tick("sweep").text
     hub.server.calls.clear()
 
 

@@ -32,6 +32,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.bot.kept_plans.PLAN_RECORD": {
         1: ("plan_record.json", "plan_record.no_plan.json"),
         2: ("plan_record_2.json",),
+        3: ("plan_record_3.json",),
     },
     "gitops.forge.refs.documents.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.documents.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},

@@ -28,6 +28,7 @@ _records = st.builds(
     missing=st.lists(_names, max_size=3).map(tuple),
     errors=st.integers(0, 9),
     since=st.lists(_names, max_size=3).map(tuple),
+    shown=st.booleans(),
 )
 RECORD = PlanRecord("brain", 7, "a" * 40, "b" * 40, None, "c" * 64)
 
