@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from gitops.core.codes import REGISTRY, Code
+from tests.support.code_texts import is_text_of_the_program, modules
+from tests.support.codes_page import samples
 from tests.support.pages import ROOT
 
 # Codes that no test brings up, each with the reason. This list may only shrink.
@@ -35,9 +37,9 @@ _NO_EXPECTATIONS = (
 _FEEDING = {*_ERRORS, "Diagnostic", "add", "IntentListing", "ApprovalListing", "LockObservation"}
 
 
-def _modules(folder: str) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        yield path.relative_to(ROOT / folder).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+def _tests() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        yield path.relative_to(ROOT / "tests").as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _called(node: ast.Call) -> str:
@@ -75,7 +77,7 @@ def _case_files() -> Iterator[Path]:
 
 def _expected_codes() -> set[str]:
     found: set[str] = set()
-    for name, tree in _modules("tests"):
+    for name, tree in _tests():
         if not name.startswith(_NO_EXPECTATIONS):
             found.update(_texts(tree, expected=True))
     for path in _case_files():
@@ -104,7 +106,7 @@ def test_every_code_is_expected_by_a_test():
 
 
 def test_every_code_is_raised():
-    used = {member for name, tree in _modules("gitops") if name != "core/codes.py" for member in _members(tree)}
+    used = {member for name, tree in modules() if name != "core/codes.py" for member in _members(tree)}
     assert {code.name for code in Code} - used == set()
 
 
@@ -114,7 +116,7 @@ def test_every_code_has_an_entry():
 
 
 def test_no_module_spells_a_code_as_text():
-    assert [f"{name}:{each.lineno}" for name, tree in _modules("gitops") for each in _literals(tree)] == []
+    assert [f"{name}:{each.lineno}" for name, tree in modules() for each in _literals(tree)] == []
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
@@ -127,6 +129,23 @@ def test_an_entry_says_what_why_and_what_to_do(name):
         assert text.isprintable()
         assert not text.endswith((".", " "))
     assert len({entry.summary, entry.cause, entry.fix}) == 3
+
+
+def test_each_example_is_a_text_of_the_program():
+    assert {code: each.message for code, each in samples().items() if not is_text_of_the_program(each.message)} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a valid approval was refused in the copy",
+        "nothing lies at /srv/graphs/knowledge.omni",
+        "unknown annotation `@kye`",
+        "approval 222222222222: the graph has 1200 rows; the approval covers 1000",
+    ],
+)
+def test_a_text_that_the_program_does_not_write_is_no_example(text):
+    assert not is_text_of_the_program(text)
 
 
 def test_causes_are_not_copied_from_one_code_to_another():

@@ -1,0 +1,79 @@
+"""The texts of the program, read from its source: what an example in the documentation is held against."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tests.support.pages import ROOT
+
+_LEAST_LETTERS = 4
+_FEW_WORDS = 3
+_JOINS = (": ", "; ", ". ", ", and ", ", ", " (", " known: ")
+_OF_THE_SYSTEM = frozenset(f"{os.strerror(number)} ({name})" for number, name in errno.errorcode.items())
+# Git, ssh-keygen, a line for a shell, and the parsers of JSON and of Python's imports.
+_OF_OTHERS = re.compile(
+    r"fatal: .*|error: .*|gitops hook run .*|incorrect passphrase .*|Expecting \S+( \S+)*|No module named '\S+'"
+)
+
+_WORD = re.compile(r"\w+")
+_WHOLE_WORD = re.compile(r"(?<=\W)\w+(?=\W)")
+
+
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    """The modules of the program: path below `gitops`, and syntax."""
+    paths = sorted((ROOT / "gitops").rglob("*.py"))
+    return tuple((path.relative_to(ROOT / "gitops").as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths)
+
+
+@cache
+def is_text_of_the_program(text: str) -> bool:
+    """Whether a message is one that the program writes, or several joined; two words may stand for any value."""
+    text = text.removesuffix(")") if "(" not in text else text
+    if len(text.split()) < _FEW_WORDS or text in _OF_THE_SYSTEM or _OF_OTHERS.fullmatch(text):
+        return True
+    known = _patterns()
+    for pattern in (each for word in ("", *set(_WORD.findall(text))) for each in known.get(word, ())):
+        found = pattern.fullmatch(text)
+        if found is not None and all(map(is_text_of_the_program, found.groups())):
+            return True
+    return any(
+        is_text_of_the_program(text[: found.start()]) and is_text_of_the_program(text[found.end() :])
+        for join in _JOINS
+        for found in re.finditer(re.escape(join), text)
+    )
+
+
+@cache
+def _patterns() -> dict[str, list[re.Pattern[str]]]:
+    """Each text as a pattern with a group for each value that is put in, by its longest word that no value touches."""
+    known: dict[str, list[re.Pattern[str]]] = {}
+    for _, tree in modules():
+        for parts in _texts(tree):
+            words = (word for part in parts if part for word in _WHOLE_WORD.findall(part))
+            pattern = re.compile("".join("(.*?)" if part is None else re.escape(part) for part in parts))
+            known.setdefault(max(words, key=len, default=""), []).append(pattern)
+    return known
+
+
+def _texts(tree: ast.Module) -> Iterator[tuple[str | None, ...]]:
+    """The parts of each text of a module; None stands for a value. A separator at an end belongs to no part."""
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        parts: tuple[object, ...] = ()
+        if isinstance(node, ast.JoinedStr):
+            parts = tuple(part.value if isinstance(part, ast.Constant) else None for part in node.values)
+        elif isinstance(node, ast.Constant) and id(node) not in inside and isinstance(node.value, str):
+            parts = (node.value.removesuffix(": "),)
+        texts = [part if isinstance(part, str) else None for part in parts]
+        if texts and texts[-1] in _JOINS:
+            texts.pop()
+        if texts and texts[0]:
+            texts[0] = texts[0].removeprefix(", ")
+        if sum(map(str.isalpha, "".join(filter(None, texts)))) >= _LEAST_LETTERS:
+            yield tuple(texts)
