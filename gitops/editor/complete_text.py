@@ -31,6 +31,7 @@ _COMPARISONS = (TokenKind.EQ, TokenKind.NE, TokenKind.LT, TokenKind.LE, TokenKin
 _OPERATORS = ("contains", "starts_with")
 _INSTANTS = ("now", "date", "datetime")
 _WRITES = ("insert", "update", "delete", "where")
+_NEXT_SECTIONS = {"match": ("return",), "return": ("order", "limit"), "order": ("limit",), "limit": ()}
 _MEMBER = re.compile(r"[A-Za-z0-9_\-]+")
 
 
@@ -127,8 +128,12 @@ def _head_items(view: SchemaView, tokens: tuple[Token, ...], word: str) -> Itera
     elif len(tokens) > 1 and (last.kind is TokenKind.TYPE_NAME or last.kind is TokenKind.RPAREN) and not listing:
         if head == "node":
             yield from _word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, ["implements"])
-        if head != "edge" or any(token.kind is TokenKind.ARROW for token in tokens):
+        ended = head == "edge" and any(token.kind is TokenKind.ARROW for token in tokens)
+        if head != "edge" or ended:
             yield from _word_items(ANNOTATIONS, SymbolKind.ANNOTATION, _HEAD[head], sign="@")
+        if ended:
+            # An edge can do without a body: the next declaration may follow.
+            yield from _word_items(SCHEMA_WORDS, SymbolKind.KEYWORD, _DECLARATIONS)
 
 
 def _member_items(body: tuple[Token, ...], head: str, word: str) -> Iterator[CompletionItem]:
@@ -222,8 +227,13 @@ class _QueryCompletion:
             yield from _functions(_INSTANTS)
         elif last != "limit":
             written = {each.symbol.name for each in self._view.occurrences if each.symbol.kind is SymbolKind.KEYWORD}
-            once = [name for name in ("match", "return", "order", "limit") if name not in written]
-            yield from _keywords((*once, *_WRITES))
+            sections = [name for name in ("match", "return", "order", "limit") if name in written]
+            if sections:
+                yield from _keywords(_NEXT_SECTIONS[sections[-1]])
+            else:
+                yield from _keywords(
+                    _WRITES if written.intersection(_WRITES) else ("match", "insert", "update", "delete")
+                )
 
     def _clause(self) -> Iterator[CompletionItem]:
         last = self._kind(1)
@@ -237,6 +247,7 @@ class _QueryCompletion:
             yield from self._edges(self._text(2), undirected=True)
             yield from self._values()
         elif last in _COMPARISONS:
+            yield from self._members_of_compared()
             yield from self._values()
         elif last is TokenKind.VAR and not self._ends_hop(1) and self._kind(2) not in _COMPARISONS:
             if not self._is_variable:
@@ -259,15 +270,24 @@ class _QueryCompletion:
         if self._kind(1) is TokenKind.COLON:
             name = self._text(2)
             if owner is not None:
-                found = self._schema.property(Symbol(SymbolKind.PROPERTY, name, owner.name, owner.type_kind))
-                if found is not None and found[1].type.startswith("enum"):
-                    for member in _MEMBER.findall(found[1].type.partition("(")[2].rpartition(")")[0]):
-                        yield CompletionItem(f'"{member}"', VALUE, f"{owner.name}.{name}")
+                yield from self._members(Symbol(SymbolKind.PROPERTY, name, owner.name, owner.type_kind))
             yield from _named(self._view.parameters)
             yield from _functions(_INSTANTS)
             yield from _keywords(("true", "false"))
         elif owner is not None and not self._is_variable:
             yield from self._properties_of_type(owner, ": ")
+
+    def _members_of_compared(self) -> Iterator[CompletionItem]:
+        """The members of the enum that `$variable.property` in front of a comparison is."""
+        symbol = self._view.variables.get(self._text(4)) if self._kind(3) is TokenKind.DOT else None
+        if symbol is not None:
+            yield from self._members(Symbol(SymbolKind.PROPERTY, self._text(2), symbol.owner, symbol.type_kind))
+
+    def _members(self, name: Symbol) -> Iterator[CompletionItem]:
+        found = self._schema.property(name)
+        if found is not None and found[1].type.startswith("enum"):
+            for member in _MEMBER.findall(found[1].type.partition("(")[2].rpartition(")")[0]):
+                yield CompletionItem(f'"{member}"', VALUE, f"{name.owner}.{name.name}")
 
     def _return_item(self) -> Iterator[CompletionItem]:
         yield from _named(self._view.variables)

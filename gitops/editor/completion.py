@@ -11,9 +11,11 @@ from gitops.editor.documentation import LISTS
 from gitops.editor.navigate import keys_of
 from gitops.editor.project import QUERIES, SCHEMA
 from gitops.editor.query import read_query
+from gitops.editor.schema import SchemaView
 from gitops.editor.texts import MAX_READ_BYTES, EditorFile, TextCache
 from gitops.editor.tokens import TextPiece, ends_in_comment_or_string, read_tokens, word_start
 from gitops.editor.values import value_items
+from gitops.language.lexer import Token
 from gitops.language.text import Span
 
 _WORD_ENDS = b" \t\r\n,[]{}\"'"
@@ -30,7 +32,7 @@ _NOTHING = Completion(Span(0, 0), ())
 
 
 def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
-    """The items that fit at an offset; none inside of comments and strings. Raises nothing for any text."""
+    """The items that fit at an offset: none in comments, members of enums in strings. Raises nothing for any text."""
     if len(file.data) > MAX_READ_BYTES:
         return _NOTHING
     keys = keys_of(file.path)
@@ -48,14 +50,29 @@ def complete(cache: TextCache, file: EditorFile, offset: int) -> Completion:
         begin = next(pieces, TextPiece(0, b"")).start
     before = file.data[begin:offset]
     tokens = read_tokens(before)
+    schema = cache.view_of(file)
     if ends_in_comment_or_string(before, tokens):
-        return _NOTHING
-    tokens, schema = tuple([each for each in tokens if begin + each.end <= start]), cache.view_of(file)
+        if not file.path.endswith(QUERIES) or not tokens or tokens[-1].end != len(before):
+            return _NOTHING
+        return _complete_string(file, schema, tokens, begin, offset)
+    tokens = tuple([each for each in tokens if begin + each.end <= start])
     if file.path.endswith(QUERIES):
         found = complete_query(read_query(tokens, schema), tokens, schema, word)
     else:
         found = complete_schema(cache.schema_view(file.data), tokens, word)
     return Completion(Span(start, offset), unique_items(found))
+
+
+def _complete_string(
+    file: EditorFile, schema: SchemaView, tokens: tuple[Token, ...], begin: int, offset: int
+) -> Completion:
+    """The texts that fit where a string is open; the quote that many editors have put behind the cursor stays."""
+    start, before = begin + tokens[-1].start, tokens[:-1]
+    items = complete_query(read_query(before, schema), before, schema, "")
+    quoted = [each for each in items if each.label.startswith('"')]
+    if file.data[offset : offset + 1] == b'"':
+        quoted = [each._replace(insert=each.label[:-1]) for each in quoted]
+    return Completion(Span(start, offset), unique_items(quoted))
 
 
 def _complete_settings(cache: TextCache, file: EditorFile, keys: Mapping[str, str], offset: int) -> Completion:

@@ -47,7 +47,7 @@ F64 | A decimal of 64 bits.
 Date | A day: `date("2026-01-31")`.
 DateTime | An instant in UTC with milliseconds: `datetime("2026-01-31T12:00:00Z")`.
 Vector | A vector of a fixed number of decimals: `Vector(768)`.
-enum | One of a set of cache: `enum(open, closed)`.
+enum | One of a set of words: `enum(open, closed)`.
 """)
 
 QUERY_WORDS = _read_table("""
