@@ -220,7 +220,7 @@ class Lexer:
     def expect(self, kind: TokenKind, what: str = "") -> Token:
         """Pass a token of this kind and return it; otherwise raise a problem that expected `what`."""
         if self.kind is not kind:
-            self.unexpected(what or kind.value)
+            self.unexpected_kind(kind, what or kind.value)
         return self.advance()
 
     def skip(self, kind: TokenKind) -> bool:
@@ -259,9 +259,26 @@ class Lexer:
         return refused != len(self._source)
 
     def unexpected(self, expected: str, fix: str | None = None) -> NoReturn:
-        """Raise a problem at the current token: the grammar expects something else."""
+        """Raise a problem at the current token: the grammar expects something else.
+
+        Without a `fix` the word in backquotes of `expected` that is nearest to this token is suggested.
+        """
+        from gitops.language.suggest import nearest_expected
+
         current = self.current
+        if current.kind is TokenKind.NAME:
+            fix = fix or nearest_expected(current.text, expected)
         self.fail(f"expected {expected}, found {current}", current.span, fix)
+
+    def unexpected_kind(self, kind: TokenKind, expected: str) -> NoReturn:
+        """Raise a problem at the current token, which is of another kind; of a name the other first letter is suggested."""
+        from gitops.language.suggest import Suggestion
+
+        word = self.text[:1].swapcase() + self.text[1:]
+        names = {TokenKind.NAME, TokenKind.TYPE_NAME}
+        self.unexpected(
+            expected, Suggestion(self.text, word) if {kind, self.kind} == names and word != self.text else None
+        )
 
     def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
         """Raise a `LanguageError` of one parse problem."""

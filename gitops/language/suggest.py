@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,19 @@ if TYPE_CHECKING:
 
 MAX_NAME = 48
 MAX_CANDIDATES = 200
+_OTHER_NAMES = {
+    "String": "text str varchar uuid",
+    "I32": "int32",
+    "I64": "int integer long bigint int64",
+    "U32": "uint32",
+    "U64": "uint64",
+    "F32": "float32",
+    "F64": "float double decimal number real float64",
+    "Bool": "boolean",
+    "DateTime": "timestamp",
+    "Blob": "bytes binary",
+}
+_OTHER_TYPES = {name: known for known, names in _OTHER_NAMES.items() for name in names.split()}
 _COMPARED = 4
 _LISTED = 20
 
@@ -56,6 +70,17 @@ def did_you_mean(name: str, candidates: Collection[str]) -> Suggestion | None:
         known = nlargest(_COMPARED, known, key=similarity)
     near = get_close_matches(name, sorted(known), n=1)
     return Suggestion(name, near[0]) if near else None
+
+
+def nearest_type(name: str, known: Collection[str]) -> Suggestion | None:
+    """As `did_you_mean`, also for names that other languages and databases have for a type."""
+    other = _OTHER_TYPES.get(name.lower(), "")
+    return Suggestion(name, other) if other in known else did_you_mean(name, known)
+
+
+def nearest_expected(name: str, expected: str) -> Suggestion | None:
+    """The word nearest to `name` of those that the text `expected` has between backquotes."""
+    return did_you_mean(name, re.findall("`([a-z]+)`", expected))
 
 
 def choices(name: str, candidates: Collection[str]) -> str:

@@ -194,7 +194,12 @@ class ClauseParser:
         if operator is not None:
             return self._compare(left, operator)
         if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
-            self._lexer.unexpected("a comparison operator")
+            from gitops.language.suggest import Suggestion
+
+            # The name of an edge as its schema spells it.
+            word = self._lexer.text
+            edge = Suggestion(word, word[:1].lower() + word[1:]) if self._lexer.kind is TokenKind.TYPE_NAME else None
+            self._lexer.unexpected("a comparison operator", edge)
         return left
 
     def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
@@ -240,7 +245,7 @@ class ClauseParser:
         """Read a name of one kind."""
         lexer = self._lexer
         if lexer.kind is not kind:
-            lexer.unexpected(expected)
+            lexer.unexpected_kind(kind, expected)
         text = lexer.text
         span = make(Span, (lexer.start, lexer.end))
         lexer.step()

@@ -162,13 +162,13 @@ class _QueryParser(ClauseParser):
     def _refuse_type(self, name: Token) -> NoReturn:
         if name.kind is TokenKind.NAME and name.text == "enum":
             self._lexer.fail("a parameter cannot be an enum", name.span, "declare the parameter `String`")
+        from gitops.language.suggest import nearest_type
+
+        fix = nearest_type(name.text, _BASES)
         if name.kind is not TokenKind.TYPE_NAME:
-            self._lexer.unexpected("a parameter type")
+            self._lexer.unexpected("a parameter type", fix)
         if name.text == Scalar.VECTOR:
             self._lexer.fail("a parameter cannot be a list of vectors", name.span)
-        from gitops.language.suggest import did_you_mean
-
-        fix = did_you_mean(name.text, _BASES)
         self._lexer.fail(f"unknown parameter type {name}", name.span, fix)
 
     def _annotations(self) -> dict[str, str]:

@@ -75,7 +75,8 @@ class _Parser:
         while lexer.kind is not TokenKind.EOF and not self._stopped:
             begun, has_body = lexer.start, False
             try:
-                has_body = self._at_declaration()
+                # Also behind a misspelt `node`.
+                has_body = lexer.kind is _NAME and lexer.peek().kind is _TYPE_NAME
                 if lexer.accept(_NAME, "interface"):
                     interfaces.append(self._interface())
                 elif lexer.accept(_NAME, "node"):
@@ -86,6 +87,7 @@ class _Parser:
                     lexer.unexpected("`interface`, `node` or `edge`")
             except LanguageError as error:
                 self._report(error)
+                self._problems.lacks_types = True
                 # Where a brace surprised, what it opens is not a body.
                 has_body = has_body and lexer.kind is not _LBRACE
                 if self._skip_to(lambda: lexer.kind is _LBRACE, begun, inside=has_body):
@@ -98,6 +100,7 @@ class _Parser:
             self._problems.add_unparsed(each)
         self._failures += 1
         self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
+        self._problems.lacks_types |= self._stopped
 
     def _skip_to(self, reached: Callable[[], bool], begun: int, *, inside: bool = True) -> bool:
         """Move to where a condition holds, behind `begun`; False if a declaration or the end comes first."""
@@ -116,6 +119,7 @@ class _Parser:
             except LanguageError:
                 # Of what is passed over, the first problem is enough.
                 self._stopped = not lexer.resume()
+                self._problems.lacks_types |= self._stopped
         return False
 
     def _at_declaration(self) -> bool:
@@ -304,10 +308,10 @@ class _Parser:
         lexer = self._lexer
         scalar = _BASES.get(lexer.text) if lexer.kind is _TYPE_NAME else None
         if scalar is None:
-            from gitops.language.suggest import did_you_mean
+            from gitops.language.suggest import nearest_type
 
             token = lexer.current
-            fix = did_you_mean(token.text, (*_BASES, "Vector"))
+            fix = nearest_type(token.text, (*_BASES, "Vector"))
             lexer.fail(f"expected a property type, found {token}", token.span, fix)
         lexer.step()
         return scalar

@@ -18,6 +18,7 @@ ANNOTATIONS = frozenset({"key", "unique", "index", "embed", "description", "inst
 """The annotations that have a meaning."""
 
 _MAX_KEPT = 10_000
+_UNKNOWN_TYPES = frozenset({"S-03", "S-39"})
 
 Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
 """A remedy; or an unknown name with the known ones, of which the nearest is suggested."""
@@ -26,17 +27,17 @@ Fix: TypeAlias = "str | tuple[str, Collection[str]] | None"
 class ProblemCollector:
     """Collects problems; one rule at one place is kept once, although an interface is checked for each node that has it.
 
-    `incomplete` says that the tree lacks what could not be parsed.
+    `incomplete` says that the tree lacks what could not be parsed, `lacks_types` that this may be a whole type.
     """
 
     def __init__(self) -> None:
         """Start without problems."""
-        self.incomplete = False
+        self.incomplete = self.lacks_types = False
         self._warned: dict[Span, LanguageProblem] = {}
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem: the tree lacks a part, so unknown names are not reported any more; it may declare them."""
+        """Add a grammar problem: the tree lacks a part, so unknown names that it may declare are not reported any more."""
         self.incomplete = True
         self.add(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
@@ -61,7 +62,7 @@ class ProblemCollector:
         ordered = sorted(self._found.values(), key=lambda each: (each[3].start, each[0]))
         for rule, stage, message, span, fix in ordered[:MAX_PROBLEMS]:
             if isinstance(fix, tuple):
-                if self.incomplete:
+                if self.incomplete and (self.lacks_types or rule not in _UNKNOWN_TYPES):
                     continue
                 from gitops.language.suggest import did_you_mean
 
