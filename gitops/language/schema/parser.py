@@ -75,8 +75,7 @@ class _Parser:
         while lexer.kind is not TokenKind.EOF and not self._stopped:
             begun, has_body = lexer.start, False
             try:
-                # Also behind a misspelt `node`.
-                has_body = lexer.kind is _NAME and lexer.peek().kind is _TYPE_NAME
+                has_body = lexer.kind is _NAME and lexer.peek().kind is _TYPE_NAME  # also behind a misspelt `node`
                 if lexer.accept(_NAME, "interface"):
                     interfaces.append(self._interface())
                 elif lexer.accept(_NAME, "node"):
@@ -92,6 +91,7 @@ class _Parser:
                 has_body = has_body and lexer.kind is not _LBRACE
                 if self._skip_to(lambda: lexer.kind is _LBRACE, begun, inside=has_body):
                     self._body()
+        self._problems.lacks_types |= self._stopped
         return SchemaDocument(tuple(interfaces), tuple(nodes), tuple(edges))
 
     def _report(self, error: LanguageError) -> None:
@@ -100,7 +100,6 @@ class _Parser:
             self._problems.add_unparsed(each)
         self._failures += 1
         self._stopped = self._failures >= MAX_PROBLEMS or not self._lexer.resume()
-        self._problems.lacks_types |= self._stopped
 
     def _skip_to(self, reached: Callable[[], bool], begun: int, *, inside: bool = True) -> bool:
         """Move to where a condition holds, behind `begun`; False if a declaration or the end comes first."""
@@ -119,7 +118,6 @@ class _Parser:
             except LanguageError:
                 # Of what is passed over, the first problem is enough.
                 self._stopped = not lexer.resume()
-                self._problems.lacks_types |= self._stopped
         return False
 
     def _at_declaration(self) -> bool:
@@ -310,9 +308,7 @@ class _Parser:
         if scalar is None:
             from gitops.language.suggest import nearest_type
 
-            token = lexer.current
-            fix = nearest_type(token.text, (*_BASES, "Vector"))
-            lexer.fail(f"expected a property type, found {token}", token.span, fix)
+            lexer.unexpected("a property type", nearest_type(lexer.text, (*_BASES, "Vector")))
         lexer.step()
         return scalar
 
