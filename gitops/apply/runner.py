@@ -60,14 +60,13 @@ def run_graph(
     coordinator = _Coordinator(graph, schedule, execute, clock, on_event, stop)
     with ThreadPoolExecutor(max(1, min(workers, len(graph.nodes))), "apply") as pool:
         try:
-            changes = sum(node.kind != BARRIER_KIND for node in graph.nodes)
-            coordinator.emit("apply_started", changes=changes, workers=workers, fail_fast=fail_fast)
+            coordinator.begin(limit=workers, fail_fast=fail_fast)
             coordinator.run(pool)
         except BaseException:
             coordinator.break_off(pool)
-            coordinator.emit("apply_finished", counts=coordinator.counts(), interrupted=True)
+            coordinator.finish(interrupted=True)
             raise
-    coordinator.emit("apply_finished", counts=coordinator.counts(), interrupted=False)
+    coordinator.finish(interrupted=False)
     return schedule.results()
 
 
@@ -92,9 +91,23 @@ class _Coordinator:
         self._nodes = {node.id: node for node in graph.nodes}
         self._answers: SimpleQueue[tuple[NodeResult, BaseException | None]] = SimpleQueue()
         self._slots: dict[str, int] = {}
+        self._began: datetime | None = None
+        self._ready: dict[str, datetime] = {}
         self._started: dict[str, datetime] = {}
         self._outcomes: Counter[NodeOutcome] = Counter()
         self._seq = 0
+
+    def begin(self, **facts: Any) -> None:
+        """Emit the first event."""
+        changes = sum(node.kind != BARRIER_KIND for node in self._nodes.values())
+        self._began = self.emit("apply_started", nodes=len(self._nodes), changes=changes, **facts)
+
+    def finish(self, *, interrupted: bool) -> None:
+        """Emit the last event."""
+        counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
+        now = self._clock.now()
+        took = _milliseconds(self._began or now, now)
+        self.emit("apply_finished", at=now, counts=counts, interrupted=interrupted, duration_ms=took)
 
     def run(self, pool: ThreadPoolExecutor) -> None:
         """Rules 1 and 2."""
@@ -107,7 +120,7 @@ class _Coordinator:
                 node = schedule.next_ready()
                 # Finding out which node waits for which is slow: only for an observer.
                 for wait in () if self._on_event is None else schedule.fresh_waits():
-                    self.emit("node_lock_wait", wait.node_id, keys=wait.keys, holders=wait.holders)
+                    self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
                 if node is None:
                     break
                 self._start(node, pool)
@@ -131,27 +144,26 @@ class _Coordinator:
         for name in self._schedule.running:
             self._end(NodeResult(name, NodeOutcome.UNKNOWN), self._slots.pop(name, 0))
 
-    def counts(self) -> dict[NodeOutcome, int]:
-        """How many nodes have each outcome."""
-        return {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
-
-    def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> None:
-        """Hand an event to the observer; an observer that raises gets no more events."""
+    def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> datetime:
+        """Hand an event to the observer; an observer that raises gets no more events. Returns the time of the event."""
         self._seq += 1
         at = self._clock.now() if at is None else at
         if node is not None:
-            facts = {"action": self._nodes[node].action, "kind": self._nodes[node].kind, **facts}
+            known = self._nodes[node]
+            facts = {"action": known.action, "kind": known.kind, "position": known.position, **facts}
         if self._on_event is not None:
             observer, self._on_event = self._on_event, None
             observer(RunEvent(self._seq, at, event, node, facts))
             self._on_event = observer
+        return at
 
     def _start(self, node: ExecNode, pool: ThreadPoolExecutor) -> None:
         barrier = node.kind == BARRIER_KIND
         slot = 0 if barrier else min(set(range(1, len(self._slots) + 2)) - set(self._slots.values()))
         self._schedule.start(node.id)
         now = self._started[node.id] = self._clock.now()
-        self.emit("node_started", node.id, now, worker=slot, locks=node.locks)
+        waited = _milliseconds(self._ready[node.id], now)
+        self.emit("node_started", node.id, now, worker=slot, locks=node.locks, waited_ms=waited)
         if barrier:
             self._end(NodeResult(node.id, NodeOutcome.DONE), slot)
             return
@@ -176,19 +188,24 @@ class _Coordinator:
         result = replace(result, started_at=started, finished_at=result.finished_at or now)
         progress = self._schedule.finish(name, result)
         self._outcomes[result.outcome] += 1
+        facts: dict[str, Any] = {"worker": worker, "duration_ms": _milliseconds(started, now)}
         if result.outcome is NodeOutcome.DONE:
-            self.emit("node_finished", name, now, worker=worker)
+            self.emit("node_finished", name, now, **facts)
         else:
-            facts = {"worker": worker, "outcome": result.outcome, "diagnostics": result.diagnostics}
+            facts |= {"outcome": result.outcome, "diagnostics": result.diagnostics}
             self.emit("node_failed", name, now, **facts)
         self._report(progress)
 
     def _report(self, progress: Progress) -> None:
         for name in progress.ready:
-            self.emit("node_ready", name, dependencies=self._before[name])
+            self._ready[name] = self.emit("node_ready", name, dependencies=self._before[name])
         for skip in progress.skipped:
             self._outcomes[skip.result.outcome] += 1
             self.emit("node_skipped", skip.result.node_id, reason=skip.reason, blocked_by=skip.result.blocked_by)
+
+
+def _milliseconds(since: datetime, now: datetime) -> int:
+    return int((now - since).total_seconds() * 1000)
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:

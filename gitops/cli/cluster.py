@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, show, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, say_report, show, show_form
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -116,7 +116,8 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     else:
         from gitops.render.text import status_line
 
-        say("\n".join(status_line(place, each) for place, each in found.items()))
+        lines = "\n".join(status_line(place, each) for place, each in found.items())
+        say_report(lines, options, ok=all(each.ok for each in found.values()))
     return OK if all(each.ok for each in found.values()) else FAILED
 
 

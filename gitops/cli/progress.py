@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from io import RawIOBase
@@ -33,37 +33,29 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
     Raises UsageError `usage_error` if the file of `--events` cannot be written.
     """
     observers: list[Observer] = []
-    closing: list[Callable[[], None]] = []
-    if shows_progress(options):
-        if _has_live_view():
-            from gitops.cli.live_view import LiveView
-
-            view = LiveView(
-                sys.stderr, colour=not (options.no_color or os.environ.get("NO_COLOR")), all_lines=options.verbose
-            )
-            observers.append(view)
-            closing.append(view.close)
-        else:
-            observers.append(LineLog(lasting(sys.stderr), timedelta() if options.verbose else PATIENCE))
-    if (name := getattr(options, "events", None)) is not None:
-        file = _created(name)
-        observers.append(EventLog(file, name))
-        closing.append(file.close)
 
     def on_event(event: RunEvent) -> None:
         for observer in observers:
             observer(event)
 
-    try:
+    with ExitStack() as closing:
+        if shows_progress(options):
+            observers.append(_shown(options, closing))
+        if (name := getattr(options, "events", None)) is not None:
+            observers.append(EventLog(closing.enter_context(_created(name)), name))
         yield on_event if observers else None
-    finally:
-        for close in closing:
-            close()
 
 
-def _has_live_view() -> bool:
-    """Whether standard error is a terminal that can redraw lines, and the extra `terminal` is installed."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and find_spec("rich") is not None
+def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
+    """A view on a terminal that can redraw lines, if the extra `terminal` is installed; else lines."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb" or find_spec("rich") is None:
+        return LineLog(lasting(sys.stderr), timedelta() if options.verbose else PATIENCE)
+    from gitops.cli.live_view import LiveView
+
+    colour = not (options.no_color or os.environ.get("NO_COLOR"))
+    view = LiveView(sys.stderr, colour=colour, all_lines=options.verbose)
+    closing.callback(view.close)
+    return view
 
 
 class LineLog:

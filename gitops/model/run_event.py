@@ -13,12 +13,13 @@ from gitops.core.dataclass import dataclass
 class RunEvent:
     """An event of a run. `seq` counts from 1 without gaps; `at` is the time of the clock that was handed in.
 
-    The `facts` of each type: `apply_started` changes (nodes without barriers), workers, fail_fast. Every `node_*`: action and
-    kind of the node. `node_ready` dependencies: what is before it, all of it done, sorted. `node_lock_wait`, once a node: a
-    worker was free, but the node was passed over; keys, and the holders that hold them or wait for them before it.
-    `node_started` worker (1 and up; 0 for a barrier, which needs none), locks. `node_finished` worker. `node_failed`, also where
-    the effect is unknown: worker, outcome, diagnostics. `node_skipped` reason, blocked_by: the failed node, None after a stop.
-    `apply_finished` counts of every outcome; interrupted: whether an exception broke off the run.
+    The `facts` of each type: `apply_started` nodes, changes (nodes without barriers), limit of workers, fail_fast. Of every
+    `node_*` action, kind and position of the node. `node_ready` dependencies: what is before it, all of it done, sorted.
+    `node_lock_wait`, once a node: a worker was free, but the node was passed over; locks, and the holders that hold them or wait
+    for them before it. `node_started` worker (1 and up; 0 for a barrier, which needs none), locks, waited_ms since it was ready.
+    `node_finished` worker, duration_ms. `node_failed`, also where the effect is unknown: the same, outcome, diagnostics.
+    `node_skipped` reason, blocked_by: the failed node, None after a stop. `apply_finished` counts of every outcome, duration_ms;
+    interrupted: whether an exception broke off the run.
     """
 
     seq: int

@@ -69,8 +69,8 @@ class RunProgress:
             self._running[node] = text, event.at
             self._waiting.pop(node, None)
         elif event.type == "node_lock_wait":
-            keys, holders = ", ".join(facts["keys"]), ", ".join(facts["holders"])
-            self._waiting[node] = visible(f"{text} for {keys}, held by {holders}")
+            locks, holders = ", ".join(facts["locks"]), ", ".join(facts["holders"])
+            self._waiting[node] = visible(f"{text} for {locks}, held by {holders}")
         elif event.type in _ENDS:
             return self._end(event, node, text)
         return None
@@ -84,12 +84,12 @@ class RunProgress:
         how = _ENDS[event.type]
         self._ended[how] += 1
         self._waiting.pop(node, None)
-        since = self._running.pop(node, (text, event.at))[1]
+        self._running.pop(node, None)
         if how == "skipped":
             return None  # The report at the end names them all; the line of the failure is enough until then.
         width = len(str(self._changes))
         line = f"apply {_clock(event.at - self._began)} {sum(self._ended.values()):>{width}}/{self._changes} {text}"
-        line += f", {(event.at - since).total_seconds():.1f} s"
+        line += f", {event.facts['duration_ms'] / 1000:.1f} s"
         problems: tuple[Diagnostic, ...] = event.facts.get("diagnostics", ())
         reasons = "".join(visible(f": {each.code}: {each.message}") for each in problems[:1])
         return f"{line}, {event.facts['outcome'].upper()}{reasons}" if how == "failed" else line

@@ -87,6 +87,16 @@ def test_a_problem_is_printed_all_the_same(folder, capsys):
         assert "error" in capsys.readouterr().out.lower()
 
 
+def test_what_an_approver_is_about_to_sign_is_shown_all_the_same(folder, capsys):
+    cluster = folder / "cluster.yaml"
+    text = cluster.read_text()
+    cluster.write_text(text[: text.index("  legacy:")] + text[text.index("policies:") :])
+    assert main(["--as", "ada", "approve", "graph.legacy", "--config", str(folder), "-q"]) == 2
+    shown = capsys.readouterr().out
+    assert "cluster approve: delete graph.legacy" in shown
+    assert "to sign what is shown above, run: gitops approve graph.legacy" in shown
+
+
 @pytest.mark.parametrize("words", [["apply"], ["fmt", "--check"], ["lint"], ["status"]])
 def test_the_document_is_the_same_whatever_is_said(folder, capsys, words):
     documents = []

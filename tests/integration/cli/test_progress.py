@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
 from gitops.cli.progress import watching
+from gitops.model.change import Action
 from gitops.model.run_event import RunEvent
 from gitops.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start
@@ -43,6 +45,15 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def drained(master: int) -> str:
+    """What was written to a terminal until its other side is closed."""
+    shown = b""
+    with os.fdopen(master, "rb", buffering=0) as terminal, suppress(OSError):  # EIO: the other side is closed
+        while piece := terminal.read(65536):
+            shown += piece
+    return shown.decode().replace("\r\n", "\n")
+
+
 def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, str]:
     """Standard output, which is a file, and what the terminal got, of an apply whose standard error is a terminal."""
     start()
@@ -52,25 +63,16 @@ def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, 
     with (folder.parent / "output").open("w+b") as output:
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=slave, env=environ)
         os.close(slave)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # EIO: the other side is closed
-                break
-            if not piece:
-                break
-            shown += piece
-        os.close(master)
+        shown = drained(master)
         assert run.wait() == 0
         output.seek(0)
-        return output.read().decode(), shown.decode().replace("\r\n", "\n")
+        return output.read().decode(), shown
 
 
 def test_a_terminal_shows_a_view_that_goes_away(folder):
     output, shown = on_terminal(folder)
     assert output.startswith("cluster apply: 20 applied")
-    assert re.search(r"apply 0:\d\d \d+ of 20 done, \d running\S*\n  0:\d\d create (graph|schema|query)\.g", shown)
+    assert re.search(r"apply 0:\d\d 20 of 20 done, 0 running", shown)
     # The cursor is given back, and the lines of the view are erased.
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
     assert "\x1b[2K" in shown
@@ -92,25 +94,35 @@ def test_a_terminal_that_cannot_redraw_gets_lines(folder):
     assert len(ENDED.findall(shown)) == CHANGES
 
 
-def test_an_interrupt_gives_the_cursor_back(monkeypatch):
+def test_what_runs_has_lines_of_its_own_and_an_interrupt_gives_the_cursor_back(monkeypatch):
+    node = {"action": Action.CREATE, "kind": "graph", "position": 0}
+    events = [
+        ("apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
+        ("node_started", "graph.a", {**node, "worker": 1, "locks": (), "waited_ms": 0}),
+        ("node_lock_wait", "graph.b\x1b[2J", {**node, "locks": ("graph:a",), "holders": ("graph.a",)}),
+    ]
     master, slave = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
+
+    def interrupted() -> None:
+        with watching(parse_options(["apply"])) as on_event:
+            for seq, (kind, name, facts) in enumerate(events, start=1):
+                on_event(RunEvent(seq, SystemClock().now(), kind, name, facts))
+            raise KeyboardInterrupt
+
     with os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr("sys.stderr", terminal)
-        options = parse_options(["apply"])
-        begun = RunEvent(
-            1, SystemClock().now(), "apply_started", None, {"changes": 1, "workers": 1, "fail_fast": False}
-        )
-
-        def interrupted() -> None:
-            with watching(options) as on_event:
-                on_event(begun)
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
             interrupted()
-        shown = os.read(master, 65536).decode()
-    os.close(master)
+    shown = drained(master)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.replace("\x1b[2K", "\n")).split("\n")
+    assert [re.sub(r"\d:\d\d", "0:00", line.rstrip()) for line in lines if re.search("1 running|create", line)][
+        -3:
+    ] == [
+        f"{'━' * 24} apply 0:00 0 of 2 done, 1 running, 1 waiting",
+        "  0:00 create graph.a",
+        "  waits create graph.b\\x1b[2J for graph:a, held by graph.a",
+    ]
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
 
 

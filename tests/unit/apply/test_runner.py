@@ -19,7 +19,8 @@ START = datetime(2026, 1, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 # Only ever reached by a test that fails.
 PATIENCE = 30
-OF_NODE = {"action": Action.UPDATE, "kind": "query"}
+A = {"action": Action.UPDATE, "kind": "query", "position": 0}
+B = A | {"position": 1}
 
 
 def graph(names: str, edges: str = "", locks: dict[str, str] | None = None) -> ExecutionGraph:
@@ -52,20 +53,21 @@ def terminal(events) -> list[str]:
 def test_events_of_a_serial_run():
     events = []
     results = run(graph("a b", "a>b"), events=events)
-    none = dict.fromkeys(NodeOutcome, 0)
+    counts = dict.fromkeys(NodeOutcome, 0) | {NodeOutcome.DONE: 2}
+    ended = {"counts": counts, "interrupted": False, "duration_ms": 7000}
 
     def at(seconds: int) -> tuple[int, datetime]:
         return seconds + 1, START + seconds * SECOND
 
     assert events == [
-        RunEvent(*at(0), "apply_started", None, {"changes": 2, "workers": 1, "fail_fast": False}),
-        RunEvent(*at(1), "node_ready", "a", OF_NODE | {"dependencies": ()}),
-        RunEvent(*at(2), "node_started", "a", OF_NODE | {"worker": 1, "locks": ()}),
-        RunEvent(*at(3), "node_finished", "a", OF_NODE | {"worker": 1}),
-        RunEvent(*at(4), "node_ready", "b", OF_NODE | {"dependencies": ("a",)}),
-        RunEvent(*at(5), "node_started", "b", OF_NODE | {"worker": 1, "locks": ()}),
-        RunEvent(*at(6), "node_finished", "b", OF_NODE | {"worker": 1}),
-        RunEvent(*at(7), "apply_finished", None, {"counts": none | {NodeOutcome.DONE: 2}, "interrupted": False}),
+        RunEvent(*at(0), "apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
+        RunEvent(*at(1), "node_ready", "a", A | {"dependencies": ()}),
+        RunEvent(*at(2), "node_started", "a", A | {"worker": 1, "locks": (), "waited_ms": 1000}),
+        RunEvent(*at(3), "node_finished", "a", A | {"worker": 1, "duration_ms": 1000}),
+        RunEvent(*at(4), "node_ready", "b", B | {"dependencies": ("a",)}),
+        RunEvent(*at(5), "node_started", "b", B | {"worker": 1, "locks": (), "waited_ms": 1000}),
+        RunEvent(*at(6), "node_finished", "b", B | {"worker": 1, "duration_ms": 1000}),
+        RunEvent(*at(7), "apply_finished", None, ended),
     ]
     assert results == (
         NodeResult("a", NodeOutcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
@@ -139,7 +141,7 @@ def test_lock_wait_is_told_once():
 
     run(graph("a b c d", "c>d", {"a": "blob:1", "b": "blob:1"}), execute, events, workers=3)
     waits = [e for e in events if e.type == "node_lock_wait"]
-    assert [(w.node, w.facts) for w in waits] == [("b", OF_NODE | {"keys": ("blob:1",), "holders": ("a",)})]
+    assert [(w.node, w.facts) for w in waits] == [("b", B | {"locks": ("blob:1",), "holders": ("a",)})]
     assert [e.node for e in events if e.type == "node_started"] == ["a", "c", "d", "b"]
 
 
@@ -168,7 +170,7 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
     (skipped,) = (e for e in events if e.type == "node_skipped")
-    assert (skipped.node, skipped.facts) == ("b", OF_NODE | {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
+    assert (skipped.node, skipped.facts) == ("b", B | {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
     assert events[-1].facts["counts"] == dict.fromkeys(NodeOutcome, 0) | {
         NodeOutcome.FAILED: 1,
         NodeOutcome.BLOCKED: 1,

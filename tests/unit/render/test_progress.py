@@ -85,17 +85,17 @@ def events(*given: tuple[str, str | None, dict]) -> list[RunEvent]:
     ]
 
 
-BEGIN = ("apply_started", None, {"changes": 9, "workers": 4, "fail_fast": False})
+BEGIN = ("apply_started", None, {"nodes": 9, "changes": 9, "limit": 4, "fail_fast": False})
 
 
 def test_the_view_shows_what_runs_and_what_waits_for_whom():
     first, *rest = events(
         BEGIN,
         ("node_started", "schema.a", {"worker": 1, "locks": ()}),
-        ("node_lock_wait", "schema.b", {"keys": ("graph:g",), "holders": ("schema.a",)}),
-        *(("node_lock_wait", f"schema.w{n}", {"keys": ("graph:g",), "holders": ("schema.a",)}) for n in range(4)),
+        ("node_lock_wait", "schema.b", {"locks": ("graph:g",), "holders": ("schema.a",)}),
+        *(("node_lock_wait", f"schema.w{n}", {"locks": ("graph:g",), "holders": ("schema.a",)}) for n in range(4)),
         ("node_started", "schema.c", {"worker": 2, "locks": ()}),
-        ("node_finished", "schema.c", {"worker": 2}),
+        ("node_finished", "schema.c", {"worker": 2, "duration_ms": 1000}),
     )
     progress = RunProgress(first)
     for event in rest:
@@ -131,8 +131,10 @@ def test_an_event_is_plain_json():
             "node": "query.g.bad",
             "action": "create",
             "kind": "query",
+            "position": 0,
             "worker": 1,
             "locks": [{"key": "blob:1", "mode": "exclusive"}],
+            "waited_ms": 250,
         },
     }
     assert failed["data"]["outcome"] == "failed"
