@@ -107,15 +107,15 @@ def _describe(
     inputs: PlanInputs,
 ) -> tuple[tuple[Change, ...], dict[Address, Gate], Situation, Collection[Dependency]]:
     """The changes of `describe`, the gates by address, the situation, and the dependencies near the changes."""
+    differences = inputs.differences
+    if differences is None:
+        differences = diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
     changes = tuple(
-        replace(
-            change,
-            migration=inputs.previews.get(change.address) if _is_migration(change) else None,
-            seen=inputs.seen.get(change.address),
-        )
+        # Only updates of schemas have a preview.
+        replace(change, migration=inputs.previews.get(change.address), seen=inputs.seen.get(change.address))
         if change.address.kind in (Kind.GRAPH, Kind.SCHEMA)
         else change
-        for change in (_differences(inputs) if inputs.differences is None else inputs.differences)
+        for change in differences
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = replace(survey(changes, edges, inputs.pending, inputs.state.resources), gates=inputs.gates)
@@ -123,14 +123,6 @@ def _describe(
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
     return tiered, gates, replace(situation, gated=frozenset(gates)), edges
-
-
-def _differences(inputs: PlanInputs) -> tuple[Change, ...]:
-    return diff(inputs.desired, inputs.state, inputs.trust_change, inputs.scope_change)
-
-
-def _is_migration(change: Change) -> bool:
-    return change.address.kind is Kind.SCHEMA and change.action is Action.UPDATE
 
 
 def diff(

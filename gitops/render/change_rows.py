@@ -14,7 +14,7 @@ from typing import Any
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change, Disposition, Reason, Tier
-from gitops.model.plan import Plan
+from gitops.model.plan import BreakKind, ContractBreak, Plan
 
 LISTED = 50
 """From so many changes on, a comment only counts most."""
@@ -75,8 +75,9 @@ def broken_queries(plan: Plan | None) -> dict[Address, tuple[str, ...]]:
         found.setdefault(each.query, []).append(each.words)
     for impact in () if plan is None else plan.schema_impact:
         for result in impact.results:
-            gone = [column.partition(": ") for column in result.before if column not in result.after]
-            lost = [f"column {name} of type `{kind}` leaves the result" for name, _, kind in gone]
+            columns = [column.partition(": ") for column in result.before if column not in result.after]
+            dropped = BreakKind.COLUMN_DROPPED
+            lost = [ContractBreak(result.query, dropped, name, kind).words for name, _, kind in columns]
             if lost:
                 found.setdefault(result.query, lost)
     return {query: tuple(lines) for query, lines in found.items()}
