@@ -105,7 +105,7 @@ def test_a_retyped_and_a_nullable_column_break_callers(cluster):
     cluster.converge()
     cluster.write("people.gq", READ.format("$h: String", "$p.born as name"))
     (found,) = cluster.plan().plan.breaks
-    assert found.words == "column name changes from String to I32?"
+    assert found.words == "column name changes from `String` to `I32?`"
 
 
 def test_a_removed_query_breaks_its_callers_unless_its_graph_goes_too(cluster):
