@@ -93,9 +93,15 @@ def _check_age(context: EventContext, event: CommentEvent, request: ChangeReques
 def _carry_out(
     context: EventContext, event: CommentEvent, request: ChangeRequest, command: CommentCommand
 ) -> Iterator[LogLine]:
-    """Carry out a command for the cluster that it names, or the only cluster that follows the target of the request."""
+    """Carry out a command for the cluster that it names, or the only cluster that follows the target of the request.
+
+    A plan is made of all of them, if none is named.
+    """
     following = context.rules_of(request)
     rules = [rule for rule in following if command.cluster in (None, rule.name)]
+    if len(rules) > 1 and command.action is CommandAction.PLAN and request.state is RequestState.OPEN:
+        yield from plan_request(context, request)
+        return
     if len(rules) != 1:
         known = ", ".join(rule.name for rule in following) or "none"
         code = Code.CLUSTER_AMBIGUOUS if rules else Code.CLUSTER_NOT_FOUND

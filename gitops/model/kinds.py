@@ -38,7 +38,8 @@ class Situation:
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
     recorded to be bound to, None where the ledger does not say which. `gates`: kinds of reversible change that the rules
-    gate. `gated`: addresses whose change has a gate.
+    gate. `gated`: addresses whose change has a gate. `unread`: addresses whose data was not read for this plan, so that what is
+    recorded of it may have changed.
     """
 
     pending: frozenset[str]
@@ -49,6 +50,7 @@ class Situation:
     policy_graphs: Mapping[Address, tuple[str, ...]]
     gates: frozenset[str] = frozenset()
     gated: frozenset[Address] = frozenset()
+    unread: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
@@ -176,7 +178,8 @@ class SchemaKind(ResourceKind):
         found = {reversibility_of(step) for step in migration.steps}
         if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
             return Gate("no later plan can undo this schema change")
-        if Reversibility.LOSSY not in found or (change.seen is not None and not change.seen.rows):
+        empty = change.seen is not None and not change.seen.rows and change.address not in situation.unread
+        if empty or Reversibility.LOSSY not in found:
             return None
         if migration.empties:
             return Gate("removing every type destroys the data of the graph")

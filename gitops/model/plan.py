@@ -236,7 +236,8 @@ class PlanInputs:
     people must approve a gated change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
     may approve each change; it only explains. `further` are good approvals of people who are among `approvals` already: they
     are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is the graph of
-    each change of data, where it is known. `gates` and `data_growth` are those of the rules in force.
+    each change of data, where it is known, of which `unread` are only as recorded. `gates` and `data_growth` are those of the
+    rules in force.
     """
 
     desired: DesiredState
@@ -253,6 +254,7 @@ class PlanInputs:
     may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
     further: tuple[Approval, ...] = ()
     seen: Mapping[Address, Seen] = field(default_factory=lambda: MappingProxyType({}))
+    unread: frozenset[Address] = frozenset()
     gates: frozenset[str] = frozenset()
     data_growth: DataGrowth = field(default_factory=DataGrowth)
 

@@ -166,6 +166,7 @@ def plan_session(
     adoption = None if governance is None else pending_adoption(current.view)
     changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
     migrations = _preview_migrations(current, changes, report=not live)
+    seen = _seen_data(current, changes, state, shown or {}, live=live)
     inputs = PlanInputs(
         desired=desired,
         state=state,
@@ -177,7 +178,8 @@ def plan_session(
         trust_change=trust,
         scope_change=scope,
         differences=changes,
-        seen=_seen_data(current, changes, state, shown or {}, live=live),
+        seen=seen,
+        unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
         gates=frozenset() if rules is None else rules.gates,
         data_growth=DataGrowth() if rules is None else rules.data_growth,
     )

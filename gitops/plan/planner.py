@@ -118,7 +118,8 @@ def _describe(
         for change in differences
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
-    situation = replace(survey(changes, edges, inputs.pending, inputs.state.resources), gates=inputs.gates)
+    situation = survey(changes, edges, inputs.pending, inputs.state.resources)
+    situation = replace(situation, gates=inputs.gates, unread=inputs.unread)
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
