@@ -341,6 +341,11 @@ class Loop:
         new = NewCommit(store.write_files(base, files), parents, person, message)
         return store.write_commit(new, signing_key=None if key is None else str(self.key(key or who)))
 
+    def file(self, commit: str, path: str) -> bytes | None:
+        """A file of a commit, which the server may not have yet."""
+        store = self._opened(self.workshop)
+        return store.read(store.commit(commit).tree, path)
+
     def move(self, ref: str, new: str, *, pusher: str | None = None, at: datetime | None = None) -> list[str]:
         """Move a ref of the server as if pre-receive had let it pass, and do what post-receive does.
 

@@ -92,13 +92,17 @@ class Workplace:
 
 @dataclass
 class Runner:
-    """Runs the jobs of a hub, one after the other, each in a fresh clone below `folder`, by default a whole one."""
+    """Runs the jobs of a hub, one after the other, each in a fresh clone below `folder`, by default a whole one.
+
+    They run in this process, or are processes of `program`, which may be killed.
+    """
 
     hub: Hub
     folder: Path
     login: str = JOB
     depth: int | None = None
     bare: bool = False
+    program: tuple[str, ...] = ()
     waited: list[float] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     _seen: int = 0
@@ -141,9 +145,29 @@ class Runner:
         return self.run(Job(verb, event, keys=verb == "sweep"))
 
     def run(self, job: Job) -> Run:
-        """Run one job, in this process. What it would wait is noted in `waited`, not waited."""
+        """Run one job. What it would wait is noted in `waited`, not waited."""
         place = self._prepare(job)
-        out, before = io.StringIO(), len(self.hub.server.calls)
+        before = len(self.hub.server.calls)
+        code, text = self._started(place) if self.program else self._within(place)
+        run = place.left(job, code, text, tuple(self.hub.server.calls[before:]))
+        if any(token_of(self.login) in told for told in (run.text, run.summary, run.outputs)):
+            raise AssertionError(f"{job.verb} tells its token")
+        self.runs.append(run)
+        return run
+
+    def _started(self, place: Workplace) -> tuple[int, str]:
+        done = subprocess.run(
+            [*self.program, *place.arguments],
+            env=place.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def _within(self, place: Workplace) -> tuple[int, str]:
+        out = io.StringIO()
         with (
             patch.dict(os.environ, place.environ, clear=True),
             patch("gitops.cli.bot.time", SimpleNamespace(sleep=self.waited.append)),
@@ -154,11 +178,7 @@ class Runner:
                 code = main(place.arguments)
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else 1
-        run = place.left(job, code, out.getvalue(), tuple(self.hub.server.calls[before:]))
-        if any(token_of(self.login) in told for told in (run.text, run.summary, run.outputs)):
-            raise AssertionError(f"{job.verb} tells its token")
-        self.runs.append(run)
-        return run
+        return code, out.getvalue()
 
     def together(self, *wanted: Job) -> list[Run]:
         """Run jobs at the same time, each in a process of its own."""

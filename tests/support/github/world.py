@@ -292,6 +292,11 @@ class World(Rulebook):
     def close(self, number: int, by: str) -> None:
         self.end(self.pull(number), by, merged_as=None)
 
+    def reopen(self, number: int, by: str) -> None:
+        pull = self.pull(number)
+        pull.state, pull.closed_at = "open", None
+        self._tell(pull, "reopened", by)
+
     def end(self, pull: Pull, by: str, *, merged_as: str | None) -> None:
         """Close a request, as merged if there is a commit that brought it in."""
         pull.state, pull.closed_at, pull.merged_as = "closed", self.stamp(), merged_as

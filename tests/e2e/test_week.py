@@ -1,0 +1,53 @@
+"""A week in a team, with the bot as hooks and as jobs of GitHub: what its people read, word for word.
+
+The steps are in `tests/data/week/week.yaml`, and what is read in each of them is a page beside it. After a change of a text:
+`python -m tests.support.week`, and read the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.week.story import DATA, EXAMPLES, Step, Week, steps
+from tests.support.week.teams import TEAMS
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(params=sorted(TEAMS))
+def week(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Week]:
+    """A team at the beginning of its week."""
+    if not EXAMPLES.is_dir():
+        pytest.skip("the example clusters are not beside the checkout, in ../shared/examples")
+    with TEAMS[request.param](tmp_path / request.param) as team:
+        yield Week(team)
+
+
+def _unread(step: Step, page: str) -> list[str]:
+    return [text for text in step.reads if text not in page]
+
+
+def test_a_short_week(week: Week) -> None:
+    """The steps that all others build on; pages have other numbers then, so the facts of the steps are looked for."""
+    for step in steps():
+        if step.short:
+            page = week.page(step)
+            assert _unread(step, page) == [], page
+
+
+@pytest.mark.slow
+def test_a_whole_week(week: Week) -> None:
+    for number, step in enumerate(steps(), start=1):
+        if step.only in (None, week.team.name):
+            page = week.page(step)
+            assert page == (DATA / week.team.name / step.file(number)).read_text("utf-8")
+            assert _unread(step, page) == []
+
+
+def test_every_page_is_that_of_a_step() -> None:
+    for name in TEAMS:
+        pages = {step.file(number) for number, step in enumerate(steps(), start=1) if step.only in (None, name)}
+        assert {path.name for path in (DATA / name).iterdir()} == pages
