@@ -31,7 +31,7 @@ def _unread(step: Step, page: str) -> list[str]:
 
 
 def test_a_short_week(week: Week) -> None:
-    """The steps that all others build on; pages have other numbers then, so the facts of the steps are looked for."""
+    """A few of the steps. Pages have other numbers then, so only what the list of steps says is looked for."""
     for step in steps():
         if step.short:
             page = week.page(step)
