@@ -33,6 +33,7 @@ MAX_REPORTED = 100
 MAX_PROBLEMS = 10_000
 _NODE_MEMBERS = frozenset({"type", "data"})
 _EDGE_MEMBERS = frozenset({"edge", "from", "to", "data"})
+_NONE: frozenset[str] = frozenset()
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SHOWN = 80
 _BLANK = " \t\r\n"
@@ -152,8 +153,9 @@ class RecordReader:
         if is_node == ("edge" in form):
             self._fault("expected 'type' or 'edge' field, one of them")
             return None
-        odd = form.keys() - (_NODE_MEMBERS if is_node else _EDGE_MEMBERS)
-        if odd or not isinstance(data, dict):
+        members = _NODE_MEMBERS if is_node else _EDGE_MEMBERS
+        if not form.keys() <= members or not isinstance(data, dict):
+            odd = form.keys() - members
             self._fault(f"unknown member {min(odd)[:_SHOWN]!r}" if odd else "'data' is not an object")
             return None
         name = form["type"] if is_node else form["edge"]
@@ -189,7 +191,7 @@ class RecordReader:
                 except CellError as error:
                     self._fault(f"strict property {declared.name}.{name} {error}")
         if self.problems.total == before:
-            pending = frozenset[str]()
+            pending = _NONE
             if self.embeds and isinstance(declared, NodeType):
                 # The vectors that are still to be made.
                 pending = frozenset(
