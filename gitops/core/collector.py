@@ -19,5 +19,8 @@ def paused_collector() -> Iterator[None]:
     try:
         yield
     finally:
+        # What was built counts as old: else the next allocation would have the collector look at all of it after all.
+        gc.freeze()
+        gc.unfreeze()
         if running:
             gc.enable()
