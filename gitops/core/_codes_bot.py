@@ -75,7 +75,7 @@ cluster_ambiguous | E | more than one cluster is possible
 trust_invalid | E | the trusted keys cannot be read
   a line of the allowed-signers or revocation file breaks its format
   -> correct the line of the file; a line is a name, then a public key: bob@example.com ssh-ed25519 AAAAC3
-trust_missing | E | there are no trusted signers yet
+trust_missing | E | no signer is trusted yet
   gitops.yaml, or a file of keys that it names, is not on the target branch
   -> make the files of keys and rules: gitops init; then merge them into the target branch
 trust_change_pending | W | a change of keys or rules is not approved yet

@@ -88,7 +88,7 @@ query_typecheck_skipped | W | a query was not checked because its schema is inva
   the schema of the graph is invalid, so the query cannot be checked against it
   -> correct the schema of the graph, then check again: gitops validate
 lint_schema_unknown | E | a query file belongs to no graph
-  lint was given a query file that no graph of cluster.yaml declares, or there is no cluster.yaml
+  lint was given a query file that no graph of cluster.yaml declares, or cluster.yaml is missing
   -> declare the file under queries in cluster.yaml, or name its schema: gitops lint --schema SCHEMA.pg FILE.gq
 policy_file_missing | E | a policy file cannot be read
   the path of a policy does not exist, is a folder, or is not UTF-8

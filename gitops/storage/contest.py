@@ -66,7 +66,7 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
         if created > 1 or replaced:
             return Race(writers, created, replaced)
     place = f"s3://{bucket.name}/{path}"
-    detail = f"{place}: the service cannot be tested: it let none of {writers} writers pass, or gave no answer"
+    detail = f"{place}: the service cannot be tested: it let none of {writers} writers pass, or did not answer"
     raise RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=True)
 
 

@@ -61,19 +61,30 @@ def _patterns() -> dict[str, list[re.Pattern[str]]]:
     return known
 
 
-def _texts(tree: ast.Module) -> Iterator[tuple[str | None, ...]]:
-    """The parts of each text of a module; None stands for a value. A separator at an end belongs to no part."""
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+def texts_of(tree: ast.Module) -> Iterator[tuple[int, list[str | None]]]:
+    """The line and the parts of each text of a module that is not documentation; None stands for a value."""
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        parts: tuple[object, ...] = ()
         if isinstance(node, ast.JoinedStr):
-            parts = tuple(part.value if isinstance(part, ast.Constant) else None for part in node.values)
-        elif isinstance(node, ast.Constant) and id(node) not in inside and isinstance(node.value, str):
-            parts = (node.value.removesuffix(": "),)
-        texts = [part if isinstance(part, str) else None for part in parts]
+            left_out.update(map(id, node.values))
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            values = [part.value if isinstance(part, ast.Constant) else None for part in node.values]
+            yield node.lineno, [value if isinstance(value, str) else None for value in values]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, [node.value]
+
+
+def _texts(tree: ast.Module) -> Iterator[tuple[str | None, ...]]:
+    """The parts of each text of a module. A separator at an end belongs to no part."""
+    for _, texts in texts_of(tree):
+        if len(texts) == 1 and texts[0]:
+            texts[0] = texts[0].removesuffix(": ")
         if texts and texts[-1] in _JOINS:
             texts.pop()
         if texts and texts[0]:
-            texts[0] = texts[0].removeprefix(", ")
+            texts[0] = texts[0].removeprefix(", ").removeprefix("; ")
         if sum(map(str.isalpha, "".join(filter(None, texts)))) >= _LEAST_LETTERS:
             yield tuple(texts)

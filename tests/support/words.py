@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.code_texts import modules, texts_of
 from tests.support.pages import ROOT
 
 WORDS = ROOT / "tests/data/words.tsv"
@@ -20,7 +21,7 @@ _EXCEPTIONS_HEAD = (
 
 
 def forbidden() -> Iterator[tuple[re.Pattern[str], str, str]]:
-    """The rows of the table: expression, where (code, docs or both), and what to write instead."""
+    """The rows of the table: expression, where (code, docs, both, or texts of the program), and what to write instead."""
     for line in WORDS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             expression, where, instead = line.split("\t")
@@ -48,6 +49,12 @@ def hits() -> dict[str, list[str]]:
         ]
         if rows:
             found[path.relative_to(ROOT).as_posix()] = rows
+    for name, tree in modules():
+        for line, parts in texts_of(tree):
+            text = "".join("{}" if part is None else part for part in parts)
+            for expression, _, instead in (row for row in words if row[1] == "texts"):
+                if match := expression.search(text):
+                    found.setdefault(f"gitops/{name}", []).append(f"line {line}: {match[0]!r}, write: {instead}")
     return found
 
 
