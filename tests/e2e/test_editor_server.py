@@ -319,6 +319,26 @@ def test_a_quick_fix_is_offered_once_for_all_graphs_of_a_file(loop, session, onl
     loop.run(story())
 
 
+def test_the_rules_of_the_bot_are_checked_and_completed_at_the_top_of_the_workspace_alone(loop, session):
+    async def story():
+        text = (session.folder / "gitops.yaml").read_text("utf-8")
+        document, position = await ask(session, text.replace("approvers:", "aprovers|:"), "gitops.yaml")
+        problems = await session.until("gitops.yaml", lambda told: told.diagnostics)
+        assert [(each.code, each.range.start.line) for each in problems] == [("bot_config_invalid", position.line)]
+        asked = lsp.CodeActionParams(
+            document, lsp.Range(position, position), lsp.CodeActionContext(diagnostics=problems)
+        )
+        (action,) = await session.client.text_document_code_action_async(asked)
+        assert [edit.new_text for edit in action.edit.changes[document.uri]] == ["approvers"]
+        where = await ask(session, text + "forge:\n  |", "gitops.yaml")
+        found = await session.client.text_document_completion_async(lsp.CompletionParams(*where))
+        assert found.items[0].label == "kind"
+        session.open("people/gitops.yaml", "aprovers: 1\n")
+        assert await session.problems("people/gitops.yaml", 1) == []
+
+    loop.run(story())
+
+
 def test_an_outline_and_a_layout(loop, session):
     async def story():
         document, _ = await ask(session, "node City{name:String @key}|", "places/schema.pg")
