@@ -37,6 +37,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.chain import BRANCHES, SIGNED, VerifiedEntry, entry_trust, first_entry, read_verified_entry
+from gitops.ledger.layout import STATE
 from gitops.ledger.port import ledger_time
 from gitops.ledger.witnesses import LedgerEntries, named_entry
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
@@ -53,7 +54,7 @@ _MAX_FILE = 1 << 30
 
 def log(options: argparse.Namespace) -> int:
     """`gitops log`. Exit code 1 if a shown entry does not verify, or if the ledger was rewound."""
-    local = open_project(options, offline=True)
+    local = _open_branch_ledgers(options)
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     found = read_trail(local.repository, head)
@@ -77,7 +78,7 @@ def audit(options: argparse.Namespace) -> int:
         complain(problem)
         return USAGE
     options.json = form == "json"  # errors that end the command have the same form
-    local = open_project(options, offline=True)
+    local = _open_branch_ledgers(options)
     rule = local.rule(options.cluster)
     head = _head(local, rule)
     if options.verify_envelope is not None:
@@ -96,6 +97,17 @@ def audit(options: argparse.Namespace) -> int:
     else:
         say_report(audit_text(report), options, ok=report.ok)
     return OK if report.ok else FAILED
+
+
+def _open_branch_ledgers(options: argparse.Namespace) -> LocalProject:
+    """The repository of the command. Raises UsageError, which says of a ledger folder that it has no entries."""
+    try:
+        return open_project(options, offline=True)
+    except UsageError as error:
+        if error.code != Code.NOT_A_REPOSITORY or not Path(options.repo or ".", STATE).is_file():
+            raise
+        detail = "the ledger here is a folder, which keeps its newest state and no entries"
+        raise UsageError(error.code, detail, fix="show that state: gitops status") from error
 
 
 def _misuse(options: argparse.Namespace, form: str) -> str:
