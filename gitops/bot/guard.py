@@ -27,7 +27,7 @@ from functools import cached_property
 from gitops.config.named_clusters import CONFIG_FILE, NamedCluster, named_clusters
 from gitops.config.source import SourceTree
 from gitops.core.clock import Clock
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Severity, by_place
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.forge.people import COMMENTS, check_pushed_comment
@@ -79,12 +79,15 @@ class PushGuard:
         self._declared_clusters: tuple[NamedCluster, ...] | None = None
 
     def refusals(self, updates: Sequence[RefUpdate]) -> Iterator[str]:
-        """Reasons to refuse the push, one line each; empty if it is accepted."""
+        """Reasons to refuse the push, one line each, and their remedies; empty if it is accepted."""
         for update in updates:
             try:
                 yield from (f"{update.ref}: {reason}" for reason in self._check(update))
             except GitopsError as error:
                 yield f"{update.ref}: {error.code}: {error.detail}"
+                # A rule of the hook itself says in its text what to do.
+                if error.code != Code.PUSH_REFUSED:
+                    yield f"{update.ref}: fix: {error.fix or remedy(error.code, error.path)}"
 
     def _check(self, update: RefUpdate) -> Iterator[str]:
         """Reasons to refuse one update; a rule with a single reason raises it."""
@@ -253,14 +256,17 @@ class PushGuard:
 
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:
-            remedy = "keep the folder, or remove the cluster from gitops.yaml"
-            yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path}; {remedy}"
+            yield f"cluster_not_found: cluster {rule.name} has no folder {rule.path}"
+            yield "fix: keep the folder, or remove the cluster from gitops.yaml"
             return
         require_plain(self._reader, folder, rule.path)
+        fixes: dict[str, None] = {}
         for problem in by_place(load_desired(self._open_tree(self._reader, folder, rule.path)).diagnostics):
             if problem.severity is Severity.ERROR:
                 source = "" if problem.source is None else f" ({rule.path}/{problem.source})"
                 yield f"{problem.code}: {problem.path}: {problem.message}{source}"
+                fixes[problem.fix or ""] = None
+        yield from (f"fix: {fix}" for fix in fixes if fix)
 
     def _check_other(self, update: RefUpdate) -> None:
         """Rule 6. A ref that replaces an object may be deleted."""

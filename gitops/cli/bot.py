@@ -23,7 +23,7 @@ from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.progress import watching
 from gitops.cli.shared import USAGE, complain, lasting, open_project, show_form, shows_progress
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
 from gitops.forge.events import Event, ManualEvent, RequestEvent
@@ -71,9 +71,11 @@ def run(options: argparse.Namespace) -> int:
                 log(line)
     except UsageError as error:
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))
+        complain(visible(redact(f"gitops: fix: {error.fix or remedy(error.code, error.path)}")))
         return USAGE
     except GitopsError as error:
         log(LogLine(f"{error.code}: {error.detail}", result_of(diagnostics_of(error)) or RunResult.PROBLEMS))
+        log(LogLine(f"fix: {error.fix or remedy(error.code, error.path)}"))
     result = combined_result(line.result for line in lines)
     if traffic is not None and shows_progress(options):
         say_now(f"gitops: {traffic.requests} calls, {-(-traffic.received // 1024)} KiB from the forge")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, USAGE, complain, lasting, say_report, show_form
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError
 from gitops.git.port import ZERO, RefUpdate
 from gitops.render.characters import visible
@@ -199,6 +199,7 @@ def _post_receive(_: list[str]) -> int:
             write(f"gitops: {line.text}")
     except GitopsError as error:
         write(f"gitops: {error.code}: {error.detail}")
+        write(f"gitops: fix: {error.fix or remedy(error.code, error.path)}")
         return FAILED
     return OK
 

@@ -112,7 +112,13 @@ def test_broken_cluster_does_not_reach_the_target_branch(loop: Loop) -> None:
     }
     before = loop.tip()
     pushed = loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False)
-    found = ("schema_parse_error", "query_typecheck_error", "invalid_resource_id", "dangling_graph_reference")
+    found = (
+        "fix: correct the schema at this place",
+        "schema_parse_error",
+        "query_typecheck_error",
+        "invalid_resource_id",
+        "dangling_graph_reference",
+    )
     _refused(pushed, *found, "policy_file_missing")
     for file in ("cluster.yaml", "legacy.pg", "notes.gq"):
         assert re.search(rf"\(cluster/{re.escape(file)}:\d+:\d+\)", pushed.text), pushed.text
@@ -130,7 +136,7 @@ def test_broken_cluster_does_not_reach_the_target_branch(loop: Loop) -> None:
     ],
 )
 def test_unusable_rules_do_not_reach_the_target_branch(loop: Loop, files: dict[str, bytes | None], reason: str) -> None:
-    _refused(loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False), reason)
+    _refused(loop.push("alice", f"{loop.commit('alice', files, away=True)}:main", check=False), reason, "fix: ")
 
 
 def test_target_branch_moves_only_forward(loop: Loop) -> None:
@@ -254,6 +260,8 @@ def test_branch_whose_name_cannot_be_shown_is_refused(loop: Loop, name: str | by
     ref = b"refs/heads/" + (name.encode() if isinstance(name, str) else name)
     pushed = loop.push("mallory", f"{loop.tip()}:{ref.decode('utf-8', 'surrogateescape')}", check=False)
     _refused(pushed, "push_refused", "the name of a ref")
+    assert "b'" not in pushed.text
+    assert "\\n" not in pushed.text
 
 
 def test_check_that_cannot_run_refuses(loop: Loop) -> None:
