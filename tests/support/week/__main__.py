@@ -16,15 +16,17 @@ def main(names: list[str]) -> None:
     for name in names or list(TEAMS):
         folder = DATA / name
         folder.mkdir(exist_ok=True)
-        for old in folder.glob("*.md"):
-            old.unlink()
+        left = set(folder.glob("*.md"))
         with tempfile.TemporaryDirectory() as place, TEAMS[name](Path(place) / name) as team:
             week = Week(team)
             for number, step in enumerate(steps(), start=1):
                 if step.only in (None, name):
-                    started = time.monotonic()
-                    (folder / step.file(number)).write_text(week.page(step), "utf-8")
+                    started, page = time.monotonic(), folder / step.file(number)
+                    page.write_text(week.page(step), "utf-8")
+                    left.discard(page)
                     sys.stderr.write(f"{name} {step.name}: {time.monotonic() - started:.1f} s\n")
+        for page in left:
+            page.unlink()
 
 
 if __name__ == "__main__":
