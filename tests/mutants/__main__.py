@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/unit/plan",
             "tests/unit/apply",
             "tests/scenario/test_recovery.py",
+            "tests/scenario/test_interrupted_runs.py",
             "tests/scenario/test_control_plane.py",
         ),
     ),
