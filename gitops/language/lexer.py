@@ -258,27 +258,28 @@ class Lexer:
             self._resumed = refused
         return refused != len(self._source)
 
-    def unexpected(self, expected: str, fix: str | None = None) -> NoReturn:
+    def unexpected(self, expected: str, fix: str | None = None, *, meant: str = "") -> NoReturn:
         """Raise a problem at the current token: the grammar expects something else.
 
-        Without a `fix` the word in backquotes of `expected` that is nearest to this token is suggested.
+        Without a `fix`, what was `meant` in place of the token is suggested, else the nearest word in backquotes of `expected`.
         """
-        from gitops.language.suggest import nearest_expected
+        from gitops.language.suggest import Suggestion, nearest_expected
 
         current = self.current
-        if current.kind is TokenKind.NAME:
-            fix = fix or nearest_expected(current.text, expected)
+        if fix is None and meant not in ("", current.text):
+            fix = Suggestion(current.text, meant)
+        if fix is None and current.kind is TokenKind.NAME:
+            fix = nearest_expected(current.text, expected)
         self.fail(f"expected {expected}, found {current}", current.span, fix)
 
     def unexpected_kind(self, kind: TokenKind, expected: str) -> NoReturn:
-        """Raise a problem at the current token, which is of another kind; of a name the other first letter is suggested."""
-        from gitops.language.suggest import Suggestion
-
-        word = self.text[:1].swapcase() + self.text[1:]
-        names = {TokenKind.NAME, TokenKind.TYPE_NAME}
-        self.unexpected(
-            expected, Suggestion(self.text, word) if {kind, self.kind} == names and word != self.text else None
-        )
+        """Raise a problem at the current token of another kind; for a name its other first letter or `$` is suggested."""
+        meant = ""
+        if kind is TokenKind.VAR and self.kind is TokenKind.NAME:
+            meant = f"${self.text}"
+        elif {kind, self.kind} == {TokenKind.NAME, TokenKind.TYPE_NAME}:
+            meant = self.text[:1].swapcase() + self.text[1:]
+        self.unexpected(expected, meant=meant)
 
     def fail(self, message: str, span: Span, fix: str | None = None, *, rule: str | None = None) -> NoReturn:
         """Raise a `LanguageError` of one parse problem."""

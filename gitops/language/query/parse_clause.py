@@ -95,6 +95,8 @@ class ClauseParser:
     def pair(self) -> PropertyPair:
         """Read `name: value`."""
         name = self.ident(_NAME, "a property name")
+        if self._lexer.kind is TokenKind.EQ:
+            self._lexer.unexpected(_COLON.value, meant=":")
         self._lexer.require(_COLON)
         value = self.value()
         return make(PropertyPair, (name, value, self.span_from(name.span.start)))
@@ -194,16 +196,17 @@ class ClauseParser:
         if operator is not None:
             return self._compare(left, operator)
         if not isinstance(left, TextCall) or left.function is TextFunction.BM25:
-            from gitops.language.suggest import Suggestion
-
-            # The name of an edge as its schema spells it.
             word = self._lexer.text
-            edge = Suggestion(word, word[:1].lower() + word[1:]) if self._lexer.kind is TokenKind.TYPE_NAME else None
-            self._lexer.unexpected("a comparison operator", edge)
+            # The name of an edge as its schema spells it.
+            edge = word[:1].lower() + word[1:] if self._lexer.kind is TokenKind.TYPE_NAME else ""
+            self._lexer.unexpected("a comparison operator", meant=edge)
         return left
 
     def _compare(self, left: Expr, operator: ComparisonOperator) -> Comparison:
-        right = self.expression("an expression on the right of the comparison")
+        expected = "an expression on the right of the comparison"
+        if self._lexer.kind is TokenKind.EQ:
+            self._lexer.unexpected(expected, "write one `=`")
+        right = self.expression(expected)
         return Comparison(left, operator, right, self.span_from(left.span.start))
 
     def expression(self, expected: str = "an expression") -> Expr:
@@ -224,6 +227,12 @@ class ClauseParser:
             return self._literal_from(first)
         if first.text in _BOOLEANS:
             return Literal(Scalar.BOOL, _BOOLEANS[first.text], first.span)
+        if self._lexer.kind in (_DOT, _COLON):
+            from gitops.language.suggest import Suggestion
+
+            self._lexer.fail(
+                f"expected a variable, found {first}", first.span, Suggestion(first.text, f"${first.text}")
+            )
         if self._lexer.kind is not _LPAREN:
             return Alias(self._checked(first), first.span)
         return self._call(first)
