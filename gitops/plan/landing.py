@@ -187,7 +187,7 @@ def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pendin
     Those that a refresh found to be gone are planned, and those of an interrupted operation are `pending`.
     """
     settled = {change.address.graph for change in plan.changes if change.address.kind is Kind.SCHEMA}.union(pending)
-    kept = (a for a in state.resources if a.kind is Kind.GRAPH and a.name not in settled)
+    kept = (a for a in of_kind(state.resources, Kind.GRAPH) if a.name not in settled)
     stores, problems = current.opened, current.problems
     for graph in sorted(kept) if stores.data_at_hand else ():
         if stores.engine.exists(stores.graph_uri(graph.name)) is Existence.ABSENT:

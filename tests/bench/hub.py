@@ -1,6 +1,7 @@
 """A team on a fake GitHub whose cluster has any number of graphs, all applied, and its jobs as measured processes.
 
-The ledger is seeded: it records digests, and no graph is made. That is enough for changes of queries, which touch no data.
+The ledger is seeded: it records digests, and of each graph only the folder is made. That is enough for changes of queries, which
+touch no data.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gitops.config.load import load_desired
 from gitops.config.sound import SoundRecord
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
+from gitops.wiring.stores import graph_uri
 from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
@@ -147,7 +149,7 @@ class MeasuredRunner(Runner):
         login = f"http.extraHeader=Authorization: Bearer {token_of(self.login)}"
         loop.program("bot", "git", "-c", login, "clone", "-q", "--no-checkout", url, str(place), at=place.parent)
         took = (time.perf_counter_ns() - begun) / _NS_PER_MS
-        loop.program("bot", "git", "config", "gitops.root", str(loop.folder / "data"), at=place)
+        loop.program("bot", "git", "config", "gitops.root", str(_data(loop)), at=place)
         self.kept = place
         return took, self.meter.traffic
 
@@ -186,6 +188,11 @@ def seeded_loop(folder: Path, *, graphs: int, queries: int) -> Loop:
     return Loop(folder)
 
 
+def _data(loop: Loop) -> Path:
+    """Where the graphs are."""
+    return loop.folder / "data"
+
+
 def _files(written: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(written.rglob("*")):
         if path.is_file():
@@ -208,6 +215,8 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
         resources={text: AppliedResource(r.digest) for text, r in desired.resources.items()},
         statuses={text: StatusRecord(Status.APPLIED) for text in desired.resources},
     )
+    for graph in desired.graphs:
+        Path(graph_uri(str(_data(loop) / rule.name), graph)).mkdir(parents=True)
     ledger = local.ledger(rule)
     view = ledger.view()
     entry = make_entry(
