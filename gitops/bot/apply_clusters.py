@@ -23,7 +23,7 @@ from gitops.approvals.decisions import open_debts
 from gitops.approvals.origins import KnownOrigins
 from gitops.bot.authors import MOST_ASKED, requests_merged_by
 from gitops.bot.changes import commit_changes
-from gitops.bot.context import EventContext, comment_subject
+from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
 from gitops.bot.position import LedgerPosition
@@ -40,6 +40,7 @@ from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
+from gitops.model.plan import Plan
 from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject
 
@@ -128,6 +129,7 @@ def _apply_commit(
                 yield from _report_refused(context, subject, "import", started.diagnostics)
                 return rule
             yield LogLine(f"import of {rule.name}: ledger started")
+        before = context.branch_plan(rule, applied) if applied and applied != commit else None
         outcome, left, after = yield from _carry_out(context, rule, commit, position, known)
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
@@ -138,7 +140,7 @@ def _apply_commit(
         reported = (*earlier, *reported)
         found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]
     yield from _report_applied(
-        context, subject, outcome, reported, position.debts, left=left, notes=notes, found=tuple(found)
+        context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     return after
 
@@ -221,12 +223,13 @@ def _report_applied(
     debts_before: tuple[Debt, ...],
     *,
     left: PlanOutcome | None,
+    before: Plan | None,
     notes: tuple[str, ...],
     found: tuple[str, ...],
 ) -> Iterator[LogLine]:
     """Report how an apply ended: to the merged `requests`, with the plan `left` if some of it waits for approvals.
 
-    `notes` are on how it started, and `found` on what it met.
+    `before` is the plan of what waited already, `notes` are on how it started, and `found` on what it met.
     """
     held = _lock_held(outcome.diagnostics)
     if held is not None:
@@ -236,11 +239,14 @@ def _report_applied(
     subjects = [replace(subject, request=r.number) for r in requests] or [subject]
     owed = () if outcome.state is None else open_debts(outcome.state)
     added = tuple(debt for debt in owed if debt not in debts_before)
-    yield from report_apply(context, subjects, outcome, left=left, debts=added, notes=(*notes, *found))
+    waited = left_before(None if left is None else left.plan, before)
+    yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
     for note in found:
         yield LogLine(f"apply of {subject.cluster}: {note}")
     # A request may touch several clusters: it is applied when it is applied to all of them.
-    everywhere = done and not _fails_elsewhere(context, subject)
+    # What waits since an earlier merge is not theirs.
+    own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
+    everywhere = own_done and not _fails_elsewhere(context, subject)
     labels = {_APPLIED: everywhere, _WAITING: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)

@@ -25,8 +25,10 @@ from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
 from gitops.git.port import EntryType, GitStore, Person
 from gitops.model.address import Address
+from gitops.model.change import Action, Change
 from gitops.model.plan import Plan
 from gitops.model.run_event import Observer
+from gitops.plan.plan import plan
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 
 # The renderer refuses a larger template; this bounds what is read.
@@ -74,6 +76,7 @@ class EventContext:
         self._open_requests: dict[str | None, tuple[ChangeRequest, ...]] = {}
         self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
         self._differences = Differences()
+        self._branch_plans: dict[tuple[str, str], Plan | None] = {}
 
     @property
     def store(self) -> GitStore:
@@ -161,6 +164,19 @@ class EventContext:
             # The plan of that request reports the problem; to call all of it changed would be a false alarm.
             return frozenset()
 
+    def branch_plan(self, rule: ClusterRule, commit: str) -> Plan | None:
+        """What of a commit of the branch is not applied, before anything else is merged; None if all is, or if it has no plan."""
+        key = rule.name, commit
+        if self.position(rule).converged:
+            return None
+        if key not in self._branch_plans:
+            try:
+                # Nothing is approved or applied by it: who made its commits does not matter.
+                self._branch_plans[key] = plan(self.workspace_at(rule, commit, KnownOrigins())).plan
+            except GitopsError:
+                self._branch_plans[key] = None
+        return self._branch_plans[key]
+
     def position(self, rule: ClusterRule) -> LedgerPosition:
         """What the ledger of a cluster records as applied. Raises RemoteError."""
         if rule.name not in self._positions:
@@ -171,6 +187,7 @@ class EventContext:
         """Forget the open requests, the refs and the ledger position of a cluster: all may have changed."""
         self.project.tools.relist()
         self._open_requests.clear()
+        self._branch_plans.clear()
         self.__dict__.pop("clusters", None)
         if rule is not None:
             self._positions.pop(rule.name, None)
@@ -228,6 +245,16 @@ class EventContext:
             queued=queued,
             announced=announced,
         )
+
+
+def left_before(planned: Plan | None, before: Plan | None) -> frozenset[Address]:
+    """The addresses whose changes in a plan were left to be applied before it, in the same way."""
+    known = set() if before is None else {_difference(change) for change in before.changes}
+    return frozenset(c.address for c in planned.changes if _difference(c) in known) if planned else frozenset()
+
+
+def _difference(change: Change) -> tuple[Address, Action, str | None, str | None]:
+    return change.address, change.action, change.before, change.after
 
 
 def comment_subject(rule: ClusterRule, request: int, head: str, base: str) -> CommentSubject:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from gitops.bot.changes import changes_cluster
-from gitops.bot.context import EventContext, comment_subject
+from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.kept_plans import is_reported, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
@@ -21,6 +21,8 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
 from gitops.git.port import ZERO
+from gitops.model.address import Address
+from gitops.model.outcome import PlanOutcome
 from gitops.plan.plan import plan
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 
@@ -143,8 +145,10 @@ def _plan_cluster(
     if context.project.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run; this plan is dropped", RunResult.LOST)
         return False, False, False
-    missing = outcome.plan is not None and any(not gate.satisfied for gate in outcome.plan.approvals_required)
-    failed = not outcome.lands and not (missing and outcome.ok)
+    gates = () if outcome.plan is None else outcome.plan.approvals_required
+    unmet = {gate.resource for gate in gates if not gate.satisfied}
+    earlier = unmet & _left_before(context, rule, request, outcome) if unmet else frozenset()
+    missing, failed = bool(unmet - earlier), not outcome.lands and not (unmet and outcome.ok)
     if is_reported(last, plan_record(subject, outcome)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
@@ -156,11 +160,22 @@ def _plan_cluster(
         explained=explained,
         refusals=refusals,
         debts=position.debts,
+        earlier=frozenset(earlier),
         via_forge=position.takes_forge_approvals,
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
     )
     yield from _prefixed(begin, lines)
     return missing, failed, True
+
+
+def _left_before(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, outcome: PlanOutcome
+) -> frozenset[Address]:
+    """The changes of a plan that the target branch has without the request."""
+    target = context.project.head_of(request.target)
+    if target is None or request.target != rule.ref:
+        return frozenset()
+    return left_before(outcome.plan, context.branch_plan(rule, target))
 
 
 def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:

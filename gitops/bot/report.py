@@ -19,6 +19,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
+from gitops.model.address import Address
 from gitops.model.change import Reason
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -55,6 +56,7 @@ def report_plan(
     explained: tuple[str, ...] = (),
     refusals: tuple[RefusedCommand, ...] = (),
     debts: tuple[Debt, ...] = (),
+    earlier: frozenset[Address] = frozenset(),
     via_forge: bool = False,
     verdict_missing: bool = False,
 ) -> Iterator[LogLine]:
@@ -62,15 +64,15 @@ def report_plan(
 
     `others` are requests that overlap with it, `explained` addresses to describe in full, `refusals` commands that were not
     carried out. `via_forge`: reviews and commands count as approvals. `verdict_missing`: the trust rules ask for the forge's own
-    verdict, and it is not "approved".
+    verdict, and it is not "approved". `earlier` are the missing approvals that the target branch misses without the request.
     """
     bot = context.bot
-    state, text, result = _plan_status(outcome, verdict_missing=verdict_missing)
+    state, text, result = _plan_status(outcome, earlier, verdict_missing=verdict_missing)
     line = f"plan of {subject.cluster}: {text}"
     comment = PlanComment(
         subject=subject,
         outcome=_without_used(outcome),
-        approvals=_gate_states(subject, _without_used(outcome), via_forge=via_forge),
+        approvals=_gate_states(subject, _without_used(outcome), earlier, via_forge=via_forge),
         others=others,
         explained=explained,
         refusals=refusals,
@@ -111,13 +113,15 @@ def report_apply(
     outcome: ApplyOutcome,
     *,
     left: PlanOutcome | None = None,
+    earlier: frozenset[Address] = frozenset(),
     debts: tuple[Debt, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Iterator[LogLine]:
     """Report an apply of one commit to every change request that it merged.
 
     `subjects` has one item for each request, or a single one without a request. `left` is the plan of what waits for
-    approvals, `debts` are those that this apply added, `notes` lines about how it was started.
+    approvals, `earlier` the changes in it that waited before, `debts` are those that this apply added, `notes` lines about how it
+    was started.
     """
     state, result = CheckState.FAILURE, RunResult.PROBLEMS
     text = apply_counts(outcome)
@@ -140,7 +144,7 @@ def report_apply(
     )
     if left is not None:
         # The request is merged: what is approved is the target branch.
-        missing = _gate_states(replace(subjects[0], request=0), _without_used(left), via_forge=False)
+        missing = _gate_states(replace(subjects[0], request=0), _without_used(left), earlier, via_forge=False)
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
@@ -284,7 +288,9 @@ def _write_comment(
     return True
 
 
-def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckState, str, RunResult]:
+def _plan_status(
+    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
+) -> tuple[CheckState, str, RunResult]:
     """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
@@ -294,8 +300,10 @@ def _plan_status(outcome: PlanOutcome, *, verdict_missing: bool) -> tuple[CheckS
         return CheckState.ERROR, "no plan", RunResult.PROBLEMS
     text = count(len(plan.edits), "change")
     missing = [r.resource for r in plan.approvals_required if not r.satisfied]
-    if missing:
-        text += f"; needs approval: {', '.join(missing)}"
+    if own := [resource for resource in missing if resource not in earlier]:
+        text += f"; needs approval: {', '.join(own)}"
+    if earlier:
+        text += f"; an earlier merge needs approval: {', '.join(sorted(earlier))}"
     if outcome.blockers:
         reasons = ", ".join(f"{each.path} ({each.code})" for each in outcome.blockers)
         return CheckState.FAILURE, f"{text}; would not land: {reasons}", RunResult.PROBLEMS
@@ -311,11 +319,19 @@ def _without_used(outcome: _Outcome) -> _Outcome:
     return replace(outcome, diagnostics=tuple(d for d in outcome.diagnostics if d.code != Code.APPROVAL_SPENT))
 
 
-def _gate_states(subject: CommentSubject, outcome: PlanOutcome, *, via_forge: bool) -> tuple[ApprovalState, ...]:
-    """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why."""
+def _gate_states(
+    subject: CommentSubject, outcome: PlanOutcome, earlier: frozenset[Address] = frozenset(), *, via_forge: bool
+) -> tuple[ApprovalState, ...]:
+    """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why.
+
+    An approval that is missing from an `earlier` merge is asked for there, and not here.
+    """
     states, plan = [], outcome.plan
     chosen = ["--request", str(subject.request)] if subject.request else []
     for need in () if plan is None else plan.approvals_required:
+        if need.resource in earlier:
+            states.append(ApprovalState(resource=need.resource, satisfied=False, needed=need.needed, earlier=True))
+            continue
         refused = tuple(
             (d.code, d.message) for d in outcome.diagnostics if d.path == need.resource and d.code in REFUSALS
         )

@@ -38,7 +38,8 @@ class ApprovalState:
     given approvals do not count, each with a registered code and one line; `code` and `detail` are of the first.
     `reason` says why the change needs an approval; a plan knows it. `command`
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
-    counts, too, and `emergency` that one person gave it alone and owes a countersignature.
+    counts, too, and `emergency` that one person gave it alone and owes a countersignature. `earlier`: a change that was merged
+    before waits for it, and it is asked for there.
     """
 
     resource: str
@@ -51,6 +52,7 @@ class ApprovalState:
     may: tuple[str, ...] = ()
     via_forge: bool = False
     emergency: bool = False
+    earlier: bool = False
 
     @property
     def code(self) -> Code | None:

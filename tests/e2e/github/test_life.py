@@ -7,6 +7,7 @@ import re
 import pytest
 
 from gitops.ledger.documents import read_entry
+from tests.e2e.github.conftest import HUB_CONFIG
 from tests.e2e.github.stories import REWORDED, WITH_BODY, WITH_TAGS, audit, good
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
@@ -211,3 +212,38 @@ def test_the_comment_is_one_for_each_request(ready: Runner) -> None:
     assert len(hub.comments(1)) == len(hub.comments(2)) == 1
     assert APPROVALS not in hub.comment(2)
     assert hub.tip(MAIN) == hub.world.pull(2).base
+
+
+def test_an_approval_is_asked_for_where_the_change_was_proposed(planned: Runner) -> None:
+    """A merge that waits is in the plan of every later request, which neither causes it nor can have it approved."""
+    hub, runner = planned.hub, planned
+    hub.world.habits.creates_labels = True
+    hub.merge("carol", 1)
+    runner.settle()
+    assert "gitops approve graph.legacy" in hub.comment(1)
+    other = hub.propose("bob", "reword", REWORDED)
+    runner.settle()
+    found = hub.status(other.head, "plan")
+    assert found.startswith("failure: ")
+    assert "; an earlier merge needs approval: graph.legacy" in found
+    assert "; needs approval" not in found
+    assert "gitops approve" not in hub.comment(other.number)
+    assert "nothing has to be approved here" in hub.comment(other.number)
+    assert hub.world.issue(other.number).labels == []
+
+    # What it changes itself is asked for here.
+    both = hub.propose("bob", "rules", {"gitops.yaml": HUB_CONFIG.replace("bob@people.example, ", "").encode()})
+    runner.settle()
+    assert "; needs approval: trust.brain; an earlier merge" in hub.status(both.head, "plan")
+    assert "gitops approve trust.brain" in hub.comment(both.number)
+    assert hub.world.issue(both.number).labels == ["gitops/needs-approval"]
+
+    # Nor is it said to a request whose own changes are all applied.
+    tip = hub.merge("carol", other.number)
+    runner.settle()
+    assert hub.status(tip, "apply").startswith("failure")
+    assert hub.world.issue(other.number).labels == ["gitops/applied"]
+    assert hub.world.issue(1).labels == ["gitops/waiting"]
+    assert "To approve" not in hub.comment(other.number)
+    assert "nothing has to be approved here" in hub.comment(other.number)
+    assert "gitops approve graph.legacy" in hub.comment(1)
