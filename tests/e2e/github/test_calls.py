@@ -29,4 +29,4 @@ def test_what_changes_nothing_costs_few_calls_beside_conflicts(hub: Hub, runner:
         "deployments",
         "statuses",
     ]
-    assert len(run.calls) == 9, run.calls
+    assert len(run.calls) == 6, run.calls
