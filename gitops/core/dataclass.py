@@ -24,8 +24,11 @@ else:
         return partial(_with_slots, options) if slots else dataclasses.dataclass(**options)
 
 
+_UNWRITTEN = ("__dataclass_fields__", "__init__")
+
+
 class _Unwritten:
-    """Stands for what the standard decorator will write: for `__init__`, which a first value needs, and for the fields."""
+    """Stands for what the standard decorator will write: for the fields, and for `__init__`, which a first value needs."""
 
     __slots__ = ("_name", "_write")
 
@@ -52,8 +55,8 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
         before = dict(vars(standard))
         # The class with slots that this returns is not needed, only that `__init__` is written for one.
         dataclasses.dataclass(slots=True, **options)(standard)
-        # `__init__` is among the first: in the reverse order, the value of another thread finds all others.
-        for name, value in reversed([*vars(standard).items()]):
+        # What stands for them goes last: a thread that does not meet it finds everything else.
+        for name, value in sorted(vars(standard).items(), key=lambda each: each[0] in _UNWRITTEN):
             if name not in fields and (name not in before or before[name] is not value):
                 setattr(slotted, name, value)
         return slotted
@@ -61,7 +64,7 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
     slotted: type = create(
         {name: value for name, value in body.items() if name not in fields}
         | {"__slots__": tuple(name for name in fields if name not in inherited)}
-        | {name: _Unwritten(name, write) for name in ("__init__", "__dataclass_fields__")}
+        | {name: _Unwritten(name, write) for name in _UNWRITTEN}
     )
     return slotted
 
