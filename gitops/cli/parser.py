@@ -65,7 +65,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         problem = (
             f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else f"unexpected argument: {' '.join(rest)}"
         )
-        options.parser.error(problem)
+        sys.stderr.write(getattr(options, "usage", parser.format_usage()))
+        parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
     return options
 
 
@@ -89,7 +90,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     )
     parser.add_argument("--version", action="version", version=f"gitops {__version__}")
     _add_arguments(parser, EVERYWHERE)
-    parser.set_defaults(command=None, parser=parser)
+    parser.set_defaults(command=None)
     _add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"), COMMANDS, words)
     return parser
 
@@ -108,9 +109,10 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
         for each in EVERYWHERE:
             hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
             parser.add_argument(*each.names, **{**each.settings, **hidden})
-        if command.handler:
-            parser.set_defaults(command=command, parser=parser)
         _add_arguments(parser, command.entries)
+        if command.handler:
+            # An unknown option is found when the parser of the command is done, and is reported with the usage of the command.
+            parser.set_defaults(command=command, prog=parser.prog, usage=parser.format_usage())
         if command.commands:
             parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
             _add_commands(parts, command.commands, words)
