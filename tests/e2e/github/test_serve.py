@@ -161,7 +161,7 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
     ("change", "kind", "words"),
     [
         ({"GITOPS_TOKEN": ""}, "github", "set GITOPS_TOKEN"),
-        ({}, None, "with --forge"),
+        ({}, None, "name it: --forge"),
         ({"GIT_CONFIG_GLOBAL": "/dev/null"}, "github", "user.name"),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], k
     with pytest.raises(UsageError) as failure:
         ServedRepository(str(host.clone), "origin", kind, host.environ | change, StopSignal().pause, NoFaults())
     assert failure.value.code in ("usage_error", "actor_required")
-    assert words in failure.value.detail
+    assert words in f"{failure.value.detail}; {failure.value.fix}"
 
 
 def test_a_queue_has_one_server(host: Host) -> None:
