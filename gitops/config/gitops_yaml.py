@@ -315,7 +315,8 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
     # Refuse rules under which nothing could ever be approved: not even their own repair.
     able = (speaking & set(rule.approvers) if rule.approvers else speaking) - ledger_signers
     if len(able) < rule.required:
-        detail = f"approvals.required is {rule.required}, but {len(able)} people with a key may approve"
+        having = "only 1 approver has a key" if len(able) == 1 else f"only {len(able)} approvers have keys"
+        detail = f"approvals.required is {rule.required}, but {having if able else 'no approver has a key'}"
         fix = f"add keys of approvers to {rule.allowed_signers}, or correct approvals.approvers and approvals.required"
         raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
     return TrustRoot(

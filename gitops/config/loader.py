@@ -325,7 +325,7 @@ class _GraphLoading:
         at = f"{self._at}.{shown(candidate.name)}"
         schema = self.schema()
         if schema is None:
-            message = f"{shown(candidate.name)} was not checked: the schema of its graph does not compile"
+            message = "this query was not checked: the schema of its graph does not compile"
             self._found.add(Code.QUERY_TYPECHECK_SKIPPED, at, message, source=source_of(candidate.place))
             return None
         query = declared.parsed[candidate.position]

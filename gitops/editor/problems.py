@@ -165,7 +165,7 @@ def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
             name = next((each for each in parsed.occurrences if each.symbol.kind is SymbolKind.QUERY), None)
             if name is not None:
                 code = Code.QUERY_TYPECHECK_SKIPPED
-                message = f"{name.symbol.name} was not checked: the schema of its graph does not compile"
+                message = "this query was not checked: the schema of its graph does not compile"
                 related = (RelatedSpan(FileSpan(use.schema, Span(0, 0)), "the schema"),)
                 span, severity = parsed.piece.in_file(name), REGISTRY[code].severity
                 yield EditorProblem(span, code, severity, message, None, related)

@@ -24,6 +24,7 @@ from gitops.model.scope import ScopeChange
 from gitops.plan.draft import UNKNOWN_DATA, recorded_data
 from gitops.plan.probe import GraphProbe, probe_graph
 from gitops.plan.recovery_rules import Sweep, sweep
+from gitops.storage.parallel import in_parallel
 
 BLOCKED_MESSAGES = {
     Reason.APPROVAL_REQUIRED: "waits for an approval",
@@ -187,10 +188,11 @@ def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pendin
     Those that a refresh found to be gone are planned, and those of an interrupted operation are `pending`.
     """
     settled = {change.address.graph for change in plan.changes if change.address.kind is Kind.SCHEMA}.union(pending)
-    kept = (a for a in of_kind(state.resources, Kind.GRAPH) if a.name not in settled)
     stores, problems = current.opened, current.problems
-    for graph in sorted(kept) if stores.data_at_hand else ():
-        if stores.engine.exists(stores.graph_uri(graph.name)) is Existence.ABSENT:
+    kept = sorted(a for a in of_kind(state.resources, Kind.GRAPH) if a.name not in settled and stores.data_at_hand)
+    found = in_parallel(lambda a: stores.engine.exists(stores.graph_uri(a.name)), kept, stores.workers)
+    for graph, existence in zip(kept, found, strict=True):
+        if existence is Existence.ABSENT:
             problems.add(Code.GRAPH_VANISHED, graph, VANISHED, severity=Severity.WARNING)
 
 

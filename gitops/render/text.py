@@ -36,6 +36,7 @@ from gitops.render.characters import visible
 from gitops.render.json import approve_command
 
 _NAMES = 5
+_MOST_ALIKE = 3
 _SYNC = {
     True: "yes",
     False: "no; gitops plan shows what an apply would do",
@@ -55,14 +56,25 @@ def to_text(outcome: VerbOutcome, *, quiet: bool = False, verbose: bool = False)
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False) -> list[str]:
     """`ERROR code path: message (file:line:column)`, those of one file from top to bottom.
 
-    The remedy of an error, or with `verbose` of any problem, is on a line of its own, below the first one that has it.
+    The remedy of an error, or with `verbose` of any problem, is on a line of its own, below the first one that has it. Without
+    `verbose`, a warning with the words of many others stands for them.
     """
     lines: list[str] = []
     fixes = set[str]()
-    for d in by_place(diagnostics):
+    found = by_place(diagnostics)
+    warnings = Counter((d.code, d.message) for d in found if d.severity is not Severity.ERROR)
+    many = {} if verbose else {words: number for words, number in warnings.items() if number > _MOST_ALIKE}
+    said = set[tuple[Code, str]]()
+    for d in found:
         is_error = d.severity is Severity.ERROR
         place = f" ({d.source})" if d.source is not None else ""
         where = f" {d.path}" if d.path else ""
+        words = (d.code, d.message)
+        if words in many and not is_error:
+            if words in said:
+                continue
+            said.add(words)
+            where += f" and {many[words] - 1} more"
         lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
         if (is_error or verbose) and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)

@@ -35,10 +35,15 @@ def test_where_it_was_off_it_stays_off() -> None:
 
 
 def test_what_was_built_is_not_looked_at_again() -> None:
-    gc.collect()
-    before = [each["collections"] for each in gc.get_stats()]
-    with paused_collector():
-        built = [[n] for n in range(10_000)]
-    more = [[n] for n in range(10)]
-    assert [each["collections"] for each in gc.get_stats()] == before
-    assert len(built) + len(more) > gc.get_threshold()[0]
+    thresholds = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        gc.collect()
+        before = [each["collections"] for each in gc.get_stats()]
+        with paused_collector():
+            built = [[n] for n in range(10_000)]
+        more = [[n] for n in range(10)]
+        assert [each["collections"] for each in gc.get_stats()] == before
+        assert len(built) + len(more) > gc.get_threshold()[0]
+    finally:
+        gc.set_threshold(*thresholds)
