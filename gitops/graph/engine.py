@@ -18,6 +18,7 @@ from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fen
 from gitops.graph.files import find_missing
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
 from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
+from gitops.graph.presence import existence
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.storage.parallel import in_parallel
@@ -45,10 +46,7 @@ class LanceEngine:
 
     def exists(self, uri: str) -> Existence:
         """Whether anything is at the root; only a definite not-found is ABSENT."""
-        try:
-            return find_root(uri).existence()
-        except GitopsError:
-            return Existence.UNKNOWN
+        return existence(uri)
 
     def read(self, uri: str) -> GraphReading:
         """The accepted schema text and the newest version. Raises GitopsError `graph_missing` or `graph_unreadable`."""

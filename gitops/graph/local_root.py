@@ -17,39 +17,19 @@ import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, read_identity
 from gitops.graph.port import Existence
+from gitops.graph.presence import locate, path_existence
 from gitops.graph.root import DatasetLocation, StoredFile, root_taken
 from gitops.storage.local import LocalStore, delete_tree, lock_folder, sync_folder
 
-__all__ = ["LocalFolder", "LocalRoot", "StagingFolder", "locate"]
+__all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-
-
-def locate(uri: str) -> Path:
-    """The absolute local path of a graph root given as a path or a `file:` URI.
-
-    Raises GitopsError `graph_unreadable` for any other scheme, a relative or empty URI path and a NUL.
-    """
-    text = uri
-    if "://" in uri or uri.startswith("file:"):
-        parts = urlsplit(uri)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise GitopsError(
-                Code.GRAPH_UNREADABLE,
-                f"{uri[:200]}: unknown scheme; use a path, file:///path or s3://bucket/prefix",
-                path=uri,
-            )
-        text = unquote(parts.path)
-    if not text or "\0" in text:
-        raise GitopsError(Code.GRAPH_UNREADABLE, "the graph root has no path", path=uri)
-    return Path(os.path.abspath(text))  # noqa: PTH100 - a symbolic link at the root must stay visible
 
 
 def _is_folder(path: Path) -> bool:
@@ -156,13 +136,7 @@ class LocalRoot:
 
     def existence(self) -> Existence:
         """Whether anything is at the path, a dangling link included."""
-        try:
-            self._path.lstat()
-        except FileNotFoundError:
-            return Existence.ABSENT
-        except OSError:
-            return Existence.UNKNOWN
-        return Existence.PRESENT
+        return path_existence(self._path)
 
     def open(self) -> tuple[GraphIdentity, LocalFolder]:
         """The graph in the folder."""

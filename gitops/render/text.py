@@ -126,7 +126,8 @@ def _body(outcome: VerbOutcome) -> list[str]:
         case UnlockOutcome(ok=True, observations=seen):
             return [f"cluster force-unlock: removed lock{_holder(seen)}"]
         case UnlockOutcome(observations=seen):
-            return ["cluster force-unlock failed", *([_lock(seen)] if seen.held.held else [])]
+            shows_lock = seen.held.held or seen.held.problem == Code.STATE_LOCK_READ_ERROR
+            return ["cluster force-unlock failed", *([_lock(seen)] if shows_lock else [])]
     raise KeyError(type(outcome).__name__)
 
 

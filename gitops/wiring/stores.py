@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gitops.cluster.workspace import Stores, Workspace
     from gitops.config.cache import CompileCache
     from gitops.graph import Embedder
-    from gitops.graph.port import GraphEngine
+    from gitops.graph.port import Existence, GraphEngine
     from gitops.storage.s3 import S3Store
 
 _BUCKET_WORKERS = 16
@@ -190,10 +190,15 @@ def open_embedder(named: str | None, environ: Mapping[str, str]) -> Embedder | N
 
 
 class _LazyEngine:
-    """Becomes the engine at the first access."""
+    """Becomes the engine at the first access to anything but the existence of graphs."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
+
+    def exists(self, uri: str) -> Existence:
+        from gitops.graph.presence import existence
+
+        return existence(uri)
 
     def __getattr__(self, name: str) -> Any:
         from gitops.graph import LanceEngine

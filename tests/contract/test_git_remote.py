@@ -211,7 +211,7 @@ def test_a_refusing_hook_is_final_and_speaks(world: World, name: str) -> None:
         with pytest.raises(GitopsError) as caught:
             world.remote.push(updates)
         assert caught.value.code == "push_refused"
-        assert "no [31mentry\nsecond line" in caught.value.detail
+        assert "no [31mentry; second line" in caught.value.detail
         assert "\033" not in caught.value.detail
     assert world.remote.refs("refs") == {}
 

@@ -143,5 +143,5 @@ def test_a_folder_that_is_as_it_was_needs_neither_language_nor_yaml(gitops: Runn
             "gitops.config.cluster_yaml",
             "gitops.config.compiler",
         } & {*loaded}
-        ports = {"gitops.graph", "gitops.graph.port", "gitops.git", "gitops.git.port"}
+        ports = {"gitops.graph", "gitops.graph.port", "gitops.graph.presence", "gitops.git", "gitops.git.port"}
         assert not {name for name in loaded if name.startswith(("gitops.graph", "gitops.git"))} - ports

@@ -79,11 +79,15 @@ def command(loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run_command
 
 
-def test_the_command_says_how_far_it_is(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_how_far_it_is(
+    loop: Loop, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(run, "_run_one", lambda each, *_: AttackResult(each.name, "", "", Defence.HELD, ""))
-    _, form = command()
+    assert command()[1]["progress"] == []
+    main(["doctor", "--repo", str(loop.server), "--attack"])
+    progress = capsys.readouterr().err.splitlines()
     total = len(ATTACKS)
-    assert form["progress"] == [f"doctor: {done} of {total} attacks are done" for done in range(10, total + 1, 10)]
+    assert progress == [f"doctor: {done} of {total} attacks are done" for done in range(10, total + 1, 10)]
 
 
 def test_all_defences_of_a_sound_set_up_hold_and_nothing_is_touched(loop: Loop, command: Callable[..., Any]) -> None:

@@ -19,7 +19,7 @@ TREES = {
     "a symbolic link": (LINK, b"evil.gq", "source_symlink"),
     "a submodule": (MODULE, b"evil", "source_submodule"),
     "a look-alike of .git": (FILE, ".g\u200cit".encode(), "source_name_unsafe"),
-    "a short name of .git": (FILE, b"GIT~1", "git_failed"),
+    "a short name of .git": (FILE, b"GIT~1", "source_name_unsafe"),
     "a backslash": (FILE, b"..\\..\\evil.gq", "source_name_unsafe"),
     "a colon": (FILE, b"c:evil.gq", "source_name_unsafe"),
     "a clash where case does not count": (FILE, b"TITLES.gq", "source_name_unsafe"),

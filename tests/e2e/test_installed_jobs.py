@@ -165,7 +165,10 @@ def test_on_gitlab_the_target_branch_says_what_runs(tmp_path: Path, index: Index
         text=True,
         check=False,
     )
-    assert done.stdout == "gitops: bot_config_invalid: branch main has no gitops.yaml\n"
+    assert done.stdout.splitlines() == [
+        "gitops: bot_config_invalid: branch main has no gitops.yaml",
+        "gitops: fix: create it: gitops init; then commit it, and push branch main",
+    ]
     assert not (tmp_path / "canary").exists(), (tmp_path / "canary").read_text()
     assert index.asked == []
 

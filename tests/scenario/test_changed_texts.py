@@ -38,7 +38,7 @@ def test_a_query_that_joins_a_file_is_shown_with_the_file(cluster):
     cluster.write("both.gq", ONE + TWO)
     cluster.save()
     (change,) = _texts(cluster)
-    assert change.resources == ("query.knowledge.one", "query.knowledge.two")
+    assert change.resources == ("query.knowledge.two",)
     assert (change.before, change.after) == (ONE.encode(), (ONE + TWO).encode())
 
 

@@ -138,9 +138,9 @@ def test_an_approval_that_matches_no_more_is_said_to_be_stale(moved, stale):
     assert made.approvals_required[0].satisfied is (moved == {})
 
 
-def test_previews_belong_to_schema_updates_only():
+def test_a_preview_belongs_to_its_schema():
     preview = MigrationPreview(True, ({"kind": "add_property"},))
-    previews = dict.fromkeys(["schema.g", "schema.new", "graph.g"], preview)
+    previews = {Address("schema.g"): preview}
     wanted = desired({"graph.g": "", "schema.g": "8", "graph.new": "", "schema.new": "9"})
     made = plan(PlanInputs(wanted, state({"graph.g": "", "schema.g": "1"}), previews=previews))
     assert {c.address for c in made.changes if c.migration is not None} == {"schema.g"}
