@@ -239,7 +239,7 @@ def _signer(case: _Case) -> _Refusal | None:
 
 def _permission(case: _Case) -> _Refusal | None:
     """Step 4."""
-    principal, trust, change, names = case.approval.approved_by, case.trust, case.need.change, case.names()
+    principal, trust, change = case.approval.approved_by, case.trust, case.need.change
     via = case.statement.via
     if via is not Via.SIGNATURE and change.address.kind in (Kind.TRUST, Kind.CLUSTER):
         return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
@@ -250,16 +250,26 @@ def _permission(case: _Case) -> _Refusal | None:
     tier = change.tier or Tier.IRREVERSIBLE
     if via is Via.FORGE and tier not in trust.via_forge:
         return Code.APPROVAL_VIA_REFUSED, f"a review on the forge does not count for a change that is {tier}"
+    return person_refusal(principal, case.names(), case.need, trust)
+
+
+def person_refusal(
+    principal: str, names: frozenset[str], need: ApprovalNeed, trust: TrustRoot
+) -> tuple[Code, str] | None:
+    """Why a person may not approve a change together with others, by step 4: code and reason. None if they may.
+
+    `names` are all names of the person, in lower case.
+    """
     if not trust.may_approve(principal) or names & {signer.casefold() for signer in trust.ledger_signers}:
         return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not an approver"
-    own = names & {author.casefold() for author in case.need.authors}
+    own = names & {author.casefold() for author in need.authors}
     if own:
         alias = "" if principal.casefold() in own else f", as {', '.join(sorted(own))}"
         return Code.APPROVAL_SELF, f"{principal} is an author of the change{alias}"
-    if case.need.unknown or UNKNOWN_AUTHOR in case.need.authors:
-        why = "; ".join(case.need.unknown) or "they were not recorded"
+    if need.unknown or UNKNOWN_AUTHOR in need.authors:
+        why = "; ".join(need.unknown) or "they were not recorded"
         return Code.APPROVAL_AUTHORS_UNKNOWN, f"{principal} may be one of the authors, who are unknown: {why}"
-    forge = case.need.forge
+    forge = need.forge
     if forge in HOSTED and not any(name.startswith(f"{forge}:") for name in names):
         line = f"approvals.accounts: {{'{forge}:NUMBER': {principal}}}"
         return Code.APPROVAL_ACCOUNT_UNKNOWN, f"the rules name no account of {principal} on {forge}; add {line}"

@@ -8,95 +8,56 @@ bound to and how it was given: by the approver's own key, alone in an emergency,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 
 from gitops.approvals.data import data_refusal
-from gitops.approvals.documents import statement_message, write_approval
-from gitops.approvals.verify import ApprovalNeed, change_digest, verify_approval
+from gitops.approving.sign import ApprovalPublisher, GatedChange, draft_approval, push_approvals, write_approval_commit
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import Governance, Workspace
-from gitops.core.clock import timestamp
+from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Severity
-from gitops.core.errors import ConflictError, GitopsError
-from gitops.core.faults import around
-from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
-from gitops.ledger.evidence import read_evidence
-from gitops.ledger.layout import approval_key
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.git.port import RefUpdate
 from gitops.model.address import Address, is_name
-from gitops.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
+from gitops.model.approval import Approval, Via
 from gitops.model.change import Change
 from gitops.model.outcome import ApprovalSubject, ApproveOutcome
 from gitops.model.plan import ApprovalRequirement, Plan
-from gitops.model.trust import TrustRoot
 from gitops.plan.plan import plan_session
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalPublisher:
-    """Where a signed approval goes and who signs it: `signing_key` is a path for ssh-keygen, `ref_prefix` begins its branch."""
+class ChosenChange:
+    """A change that a person approves: its address, and the workspace of its cluster.
 
-    store: GitStore
-    remote: GitRemote
-    author: Person
-    signing_key: str
-    ref_prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class GatedChange:
-    """The gated change of a plan that was made at time `at`, against the entry `head` and the rules `trust` of the ledger."""
+    `plan_digest` is that of the plan that the approver has seen, and `rows` how many the graph had then.
+    """
 
     workspace: Workspace
-    governance: Governance
-    head: str
-    trust: TrustRoot
-    at: datetime
-    consumed: frozenset[str]
-    plan: Plan
-    change: Change
-    reason: str
-
-    @property
-    def subject(self) -> ApprovalSubject:
-        """What an approval of the change is about."""
-        governance, address = self.governance, self.change.address
-        head, tree = governance.source.commit, governance.source.tree
-        return ApprovalSubject(address=address, plan=self.plan, target=governance.target, head=head, tree=tree)
-
-    def need(self) -> ApprovalNeed:
-        """What an approval of the change has to match now. Where origins cannot be known, that is left to the bot."""
-        authors = self.governance.authors_for(self.change)
-        return ApprovalNeed(
-            target=self.governance.target,
-            cluster_tree=self.governance.source.tree,
-            config_digest=self.plan.config_digest,
-            policy_digest=self.trust.digest,
-            change=self.change,
-            at=self.at,
-            authors=authors.people,
-            unknown=authors.unknown if self.governance.knows_origins() else (),
-            forge=self.governance.forge,
-        )
+    address: Address
+    publisher: ApprovalPublisher
+    plan_digest: str | None = None
+    rows: int | None = None
 
 
 Written = tuple[Approval | None, str | None]
 """The document of an approval, and its commit in a branch ledger."""
 
 
-def review(workspace: Workspace, address: Address) -> ApproveOutcome:
-    """What an approval of the change of `address` would be about. Writes nothing."""
+def review(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
+    """What an approval of the change of `address` would be about. Writes nothing.
+
+    A plan that has not the digest `plan_digest` is a problem, if that is given.
+    """
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
         if workspace.governance is None:
             return _recorded_subject(current, address), lambda: (None, None)
         return read_gated_change(current, address).subject, lambda: (None, None)
 
-    return approve_in_session(workspace, address, prepare)
+    return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
 
 
 def approve(workspace: Workspace, address: Address, *, plan_digest: str | None = None) -> ApproveOutcome:
@@ -110,7 +71,7 @@ def approve(workspace: Workspace, address: Address, *, plan_digest: str | None =
 
         def write() -> Written:
             change, requirement = _find_gated_change(subject.plan, address)
-            approval = _draft_approval(workspace, change, requirement.reason, subject.plan.config_digest, current.at)
+            approval = draft_approval(workspace, change, requirement.reason, subject.plan.config_digest, current.at)
             approval = replace(approval, seen=change.seen)
             current.opened.ledger.record_approval(approval)
             return approval, None
@@ -131,20 +92,64 @@ def sign_approval(
 ) -> ApproveOutcome:
     """Sign and push an approval for the gated change of `address`; refused before the push when it would not count.
 
-    `plan_digest` is that of the plan that the approver has seen, and `rows` how many the graph had then. `emergency` is the
-    reason of one person who acts alone: such an approval leaves a debt.
+    `plan_digest` and `rows` are as in `ChosenChange`. `emergency` is the reason of one person who acts alone: such an
+    approval leaves a debt.
     """
+    chosen = ChosenChange(workspace, address, publisher, plan_digest, rows)
+    return sign_approvals((chosen,), emergency=emergency)[0]
+
+
+def sign_approvals(changes: Sequence[ChosenChange], *, emergency: str | None = None) -> tuple[ApproveOutcome, ...]:
+    """Sign an approval for each of these changes of one repository, and push all of them at once, or none.
+
+    Nothing is signed unless every plan is the one that was seen, and nothing is pushed unless every approval would count.
+    `emergency` is as for `sign_approval`.
+    """
+    checked = [_check(each) for each in changes]
+    outcomes = tuple(outcome for outcome, _ in checked)
+    if not all(outcome.ok for outcome in outcomes):
+        return outcomes
     via = Via.SIGNATURE if emergency is None else Via.BREAK_GLASS
+    signed, updates = list(outcomes), list[RefUpdate]()
+    for place, (each, (_, gated)) in enumerate(zip(changes, checked, strict=True)):
+        try:
+            if gated is None:
+                raise AssertionError("a change that was not found has a problem")
+            approval, update = write_approval_commit(
+                _as_seen(gated, each.rows), each.publisher, via=via, emergency=emergency
+            )
+        except GitopsError as error:
+            return (*outcomes[:place], _refused(outcomes[place], error, each.address), *outcomes[place + 1 :])
+        signed[place] = replace(outcomes[place], approval=approval, commit=update.new)
+        updates.append(update)
+    try:
+        push_approvals(changes[0].workspace, changes[0].publisher, updates)
+    except GitopsError as error:
+        return tuple(_refused(outcome, error, each.address) for outcome, each in zip(outcomes, changes, strict=True))
+    return tuple(signed)
+
+
+def _check(each: ChosenChange) -> tuple[ApproveOutcome, GatedChange | None]:
+    """The gated change of a plan that has the digest of the one that was seen; None where there is a problem."""
+    found: list[GatedChange] = []
 
     def prepare(current: Session) -> tuple[ApprovalSubject, Callable[[], Written]]:
-        gated = read_gated_change(current, address, rows)
+        found.append(read_gated_change(current, each.address, each.rows))
+        return found[-1].subject, lambda: (None, None)
 
-        def write() -> Written:
-            return publish_approval(_as_seen(gated, rows), publisher, via=via, emergency=emergency)
+    outcome = approve_in_session(each.workspace, each.address, prepare, plan_digest=each.plan_digest)
+    return outcome, found[-1] if found else None
 
-        return gated.subject, write
 
-    return approve_in_session(workspace, address, prepare, plan_digest=plan_digest)
+def _refused(outcome: ApproveOutcome, error: GitopsError, address: Address) -> ApproveOutcome:
+    problems = Diagnostics(outcome.diagnostics)
+    _add_refusal(problems, error, address)
+    return replace(outcome, diagnostics=tuple(problems))
+
+
+def _add_refusal(problems: Diagnostics, error: GitopsError, address: Address) -> None:
+    """Add why there is no approval; here that is an error, also with a code that is usually a warning."""
+    problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR, fix=error.fix)
 
 
 def approve_in_session(
@@ -172,10 +177,7 @@ def approve_in_session(
                     detail = f"the plan is now {about.plan.digest}, not {plan_digest}"
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail)
             except GitopsError as error:
-                # Even a code that is usually a warning means here that there is no approval.
-                current.problems.add(
-                    error.code, error.path or address, error.detail, severity=Severity.ERROR, fix=error.fix
-                )
+                _add_refusal(current.problems, error, address)
         approval, commit = written
         return ApproveOutcome(
             config_dir=workspace.config_dir,
@@ -205,71 +207,27 @@ def read_gated_change(current: Session, address: Address, rows: int | None = Non
 
     Raises GitopsError `approval_not_required`, `ledger_missing`.
     """
+    graph = address.graph_address
+    shown = {} if rows is None or graph is None else {graph: rows}
+    plan, _ = plan_session(current, current.state, explain=True, shown=shown)
+    return find_gated_change(current, plan, address)
+
+
+def find_gated_change(current: Session, plan: Plan, address: Address) -> GatedChange:
+    """The gated change of `address` in the plan of a session.
+
+    Raises GitopsError `approval_not_required`, `ledger_missing`.
+    """
     workspace, view, governance = current.workspace, current.view, current.workspace.governance
     if governance is None or view.head is None or view.trust is None:
         raise GitopsError(
             Code.LEDGER_MISSING, "the cluster has no ledger branch, which an approval needs", path=address
         )
-    graph = address.graph_address
-    shown = {} if rows is None or graph is None else {graph: rows}
-    plan, _ = plan_session(current, current.state, explain=True, shown=shown)
     change, requirement = _find_gated_change(plan, address)
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)
     return GatedChange(
         workspace, governance, view.head, view.trust, current.at, consumed, plan, change, requirement.reason
     )
-
-
-def publish_approval(
-    gated: GatedChange,
-    publisher: ApprovalPublisher,
-    *,
-    via: Via,
-    grant: ForgeGrant | None = None,
-    emergency: str | None = None,
-    principal: str | None = None,
-) -> tuple[Approval, str]:
-    """Write, verify and push an approval commit; gives the document and the commit.
-
-    `principal` is the approver, where that is not the signer. Raises GitopsError with the code of the verification step that
-    refuses the approval, or `approval_write_error`.
-    """
-    workspace, trust = gated.workspace, gated.trust
-    statement = ApprovalStatement(
-        approval_id=workspace.ids.ulid(),
-        target=gated.governance.target,
-        cluster_tree=gated.governance.source.tree,
-        plan_digest=gated.plan.digest,
-        config_digest=gated.plan.config_digest,
-        change_digest=change_digest(gated.change),
-        policy_digest=trust.digest,
-        ledger_head=gated.head,
-        expires_at=timestamp(gated.at + trust.expires_after),
-        nonce=workspace.ids.ulid(),
-        via=via,
-        grant=grant,
-        emergency=emergency,
-        seen=gated.change.seen,
-    )
-    drafted = _draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest, gated.at)
-    approver = principal or drafted.approved_by
-    approval = replace(drafted, approval_id=statement.approval_id, approved_by=approver)
-    commit = _write_commit(publisher, approval, statement, workspace)
-    signer = trust.principal(publisher.store.signature(commit).key, at=gated.at)
-    if grant is None and signer is not None and signer != approval.approved_by:
-        # The document names the owner of the key, whatever name the operator has on this machine.
-        approval = replace(approval, approved_by=signer)
-        commit = _write_commit(publisher, approval, statement, workspace)
-    ref = publisher.ref_prefix + approval.approval_id
-    evidence = read_evidence(publisher.store, ref, commit, frozenset({statement.ledger_head}))
-    for problem in verify_approval(evidence, gated.need(), trust).diagnostics:
-        raise GitopsError(problem.code, problem.message, path=gated.change.address)
-    try:
-        with around(workspace.faults, "cluster_approve", "push"):
-            publisher.remote.push([RefUpdate(ref, ZERO, commit)])
-    except ConflictError as error:
-        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
-    return approval, commit
 
 
 def _recorded_subject(current: Session, address: Address) -> ApprovalSubject:
@@ -289,29 +247,3 @@ def _find_gated_change(plan: Plan, address: Address) -> tuple[Change, ApprovalRe
         fix = f"write the kind before the name: gitops approve graph.{address}" if is_name(address) else None
         raise GitopsError(Code.APPROVAL_NOT_REQUIRED, detail, path=address, fix=fix)
     return change, requirement
-
-
-def _draft_approval(workspace: Workspace, change: Change, reason: str, config_digest: str, at: datetime) -> Approval:
-    """The document that permits exactly this change."""
-    return Approval(
-        approval_id=workspace.ids.ulid(),
-        resource=change.address,
-        operation=change.action,
-        reason=reason,
-        bound_config_digest=config_digest,
-        bound_before_digest=change.before,
-        bound_after_digest=change.after,
-        approved_by=workspace.actor or "",
-        created_at=timestamp(at),
-    )
-
-
-def _write_commit(
-    publisher: ApprovalPublisher, approval: Approval, statement: ApprovalStatement, workspace: Workspace
-) -> str:
-    store, head = publisher.store, statement.ledger_head
-    tree = store.write_files(store.commit(head).tree, {approval_key(approval.approval_id): write_approval(approval)})
-    author = replace(publisher.author, time=int(workspace.clock.now().timestamp()))
-    sign = partial(store.sign, signing_key=publisher.signing_key, namespace=APPROVAL_NAMESPACE)
-    message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
-    return store.write_commit(NewCommit(tree, (head,), author, message), signing_key=publisher.signing_key)

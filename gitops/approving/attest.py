@@ -18,15 +18,9 @@ from dataclasses import replace
 
 from gitops.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.approvals.verify import verify_approval
-from gitops.approving.approve import (
-    ApprovalPublisher,
-    GatedChange,
-    Written,
-    approve_in_session,
-    publish_approval,
-    read_gated_change,
-)
+from gitops.approving.approve import Written, approve_in_session, read_gated_change
 from gitops.approving.decide import DecisionContext, revoke
+from gitops.approving.sign import ApprovalPublisher, GatedChange, publish_approval
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code

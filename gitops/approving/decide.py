@@ -19,7 +19,7 @@ from gitops.approvals.decisions import (
     verify_revocations,
 )
 from gitops.approvals.documents import decision_message
-from gitops.approving.approve import ApprovalPublisher
+from gitops.approving.sign import ApprovalPublisher
 from gitops.cluster.revocations import REVOKING, RevocationContext, record_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.attest import approving_reviews, attest, revoke_lapsed
 from gitops.approving.decide import DecisionContext
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.command_syntax import CommentCommand
 from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine

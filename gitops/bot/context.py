@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from gitops.approvals.origins import KnownOrigins
-from gitops.approving.approve import ApprovalPublisher
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.authors import known_origins
 from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project

@@ -1,10 +1,12 @@
-"""`approve`, `revoke` and `countersign`: show what the signature is about, have that confirmed, and sign it.
+"""`approve`, `revoke` and `countersign`: show what the signatures are about, have that confirmed, and sign it.
 
 1. On a terminal the command shows it and asks. What is signed has the digest of what was shown.
 2. Without a terminal the command has to name it: the plan by its digest (`--plan`), an approval by its commit (`--commit`).
    Without that it only shows it, with the command that signs it.
 3. What is named on a terminal is shown and asked for as well, because the text that the command was copied from may have been
    edited by others; `--yes` does without the question.
+4. `approve` takes several changes, also of several clusters: all are shown, confirmed once, signed one by one, and pushed
+   together. What `--all` finds is never signed without being shown: it needs a terminal, or the command that it prints.
 """
 
 from __future__ import annotations
@@ -13,64 +15,256 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import folder_of, project_of, selecting_words
-from gitops.cli.shared import FAILED, USAGE, actor_of, complain, open_project, say, show
+from gitops.cli.shared import FAILED, OK, USAGE, actor_of, complain, open_project, say, say_coloured, show, show_form
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import UsageError
-from gitops.model.address import Address
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.errors import GitopsError, UsageError
+from gitops.model.address import Address, Kind
 from gitops.model.approval import DecisionKind
-from gitops.model.outcome import ApproveOutcome, DecisionOutcome
-from gitops.render.text import to_text
+from gitops.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
+from gitops.render.characters import visible
+from gitops.render.text import diagnostic_lines, to_text
 
 if TYPE_CHECKING:
+    from gitops.approving.approve import ChosenChange
     from gitops.approving.decide import DecisionContext
+    from gitops.cluster.workspace import Workspace
+    from gitops.config.gitops_yaml import ClusterRule
+    from gitops.wiring.project import LocalProject
 
-_Outcome = TypeVar("_Outcome", ApproveOutcome, DecisionOutcome)
+# The name of such a resource is that of its cluster.
+_NAMED_BY_CLUSTER = (Kind.TRUST, Kind.CLUSTER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A change that the command is about, as `word` names it: the address, perhaps after its cluster and a slash."""
+
+    word: str
+    cluster: str
+    change: ChosenChange
+
+    def shown(self, about: ApprovalSubject) -> _Chosen:
+        """The same, bound to what was shown; what the command names already stays."""
+        change, planned = self.change, about.plan.change(about.address)
+        seen = None if planned is None or planned.seen is None else planned.seen.rows
+        rows = seen if change.rows is None else change.rows
+        return replace(self, change=replace(change, plan_digest=change.plan_digest or about.plan.digest, rows=rows))
 
 
 def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`."""
-    from gitops.approving.approve import approve as record_approval
-    from gitops.approving.approve import review, sign_approval
+    from gitops.approving.approve import review, sign_approvals
 
+    _check_approve(options)
+    local = project_of(options)
+    if local is None:
+        return _approve_in_folder(options)
+    chosen, others = _missing(options, local) if options.all else (_named(options, local), ())
+    if not chosen:
+        return _nothing_to_approve(options, others)
+    named = all(each.change.plan_digest is not None for each in chosen)
+    if not named or _on_terminal(options):
+        seen = [
+            review(each.change.workspace, each.change.address, plan_digest=each.change.plan_digest) for each in chosen
+        ]
+        about = [each.about for each in seen if each.ok and each.about is not None]
+        if len(about) < len(chosen):
+            return _show_outcomes(seen, options, others)
+        chosen = [each.shown(subject) for each, subject in zip(chosen, about, strict=True)]
+        if not _confirmed(options, seen, _approve_words(chosen, about, options), named=named, others=others):
+            return FAILED if _on_terminal(options) else USAGE
+    return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
+
+
+def _check_approve(options: argparse.Namespace) -> None:
+    """Raises UsageError `usage_error` for options that contradict each other."""
+    problem = ""
     if options.break_glass != (options.reason is not None):
-        raise UsageError(Code.USAGE_ERROR, "--break-glass and --reason must be used together")
+        problem = "--break-glass and --reason must be used together"
+    elif options.all == bool(options.resources):
+        problem = "name the changes to approve, or use --all"
+    elif options.all and (options.plan or options.rows or options.break_glass):
+        problem = "--all shows what it finds and asks; it does not go with --plan, --rows and --break-glass"
+    elif options.break_glass and len(options.resources) > 1:
+        problem = "an emergency is about one change"
+    if problem:
+        raise UsageError(Code.USAGE_ERROR, problem)
     _check_yes(options, options.plan, "--plan")
-    actor, emergency, address = actor_of(options), options.reason, Address(options.resource)
-    project = project_of(options)
-    publisher = None
-    if project is not None:
-        rule = project.rule(options.cluster, options.config)
-        publisher = project.approval_publisher(rule)
-        workspace = project.workspace(rule, actor or project.person().email, options.request)
-    elif emergency is not None:
+
+
+def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
+    """Approve one change of a cluster whose ledger is in its folder. Raises UsageError `actor_required`, `usage_error`."""
+    from gitops.approving.approve import approve as record_approval
+    from gitops.approving.approve import review
+
+    if options.reason is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
-    elif not actor:
+    if len(options.resources) != 1:
+        raise UsageError(Code.USAGE_ERROR, "a ledger in a folder takes one approval at a time: name one change")
+    (word,), actor = options.resources, actor_of(options)
+    if not actor:
         fix = "name yourself with --as NAME; or for all commands: git config gitops.actor NAME"
         raise UsageError(Code.ACTOR_REQUIRED, "an approval needs the name of its approver", fix=fix)
-    else:
-        workspace = folder_of(options, actor)
-    digest = options.plan
+    workspace, address = folder_of(options, actor), Address(word)
+    digest = _bound(options.plan, "--plan", [word]).get(word)
     if digest is None or _on_terminal(options):
-        seen = review(workspace, address)
+        seen = review(workspace, address, plan_digest=digest)
         if not seen.ok or seen.about is None:
             return seen
         now = seen.about.plan.digest
-        change = seen.about.plan.change(address)
-        rows = None if change is None or change.seen is None else change.seen.rows
-        alone = [] if emergency is None else ["--break-glass", "--reason", emergency]
-        alone += [] if rows is None else ["--rows", str(rows)]
-        if digest in (None, now) and not _confirmed(options, seen, digest, ["approve", address, *alone], "--plan", now):
+        words = ["approve", word, *selecting_words(options), "--plan", now]
+        if not _confirmed(options, [seen], words, named=digest is not None):
             return FAILED if _on_terminal(options) else USAGE
-        digest = digest or now
-        options.rows = rows if options.rows is None else options.rows
-    if publisher is None:
-        return record_approval(workspace, address, plan_digest=digest)
-    return sign_approval(workspace, address, publisher, plan_digest=digest, rows=options.rows, emergency=emergency)
+        digest = now
+    return record_approval(workspace, address, plan_digest=digest)
+
+
+def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
+    """The changes that the command names, with the plans and rows that it binds them to."""
+    found: dict[tuple[str, Address], _Chosen] = {}
+    known = {rule.name for rule in local.project.clusters()}
+    for word in options.resources:
+        cluster, _, text = word.rpartition("/")
+        address = Address(text)
+        if cluster and options.cluster not in (None, cluster):
+            raise UsageError(Code.USAGE_ERROR, f"{word} is not of --cluster {options.cluster}")
+        if not cluster and options.cluster is None and address.kind in _NAMED_BY_CLUSTER and address.name in known:
+            cluster = address.name
+        rule = local.rule(cluster or options.cluster, options.config)
+        found.setdefault((rule.name, address), _Chosen(word, rule.name, _change_of(options, local, rule, address)))
+    plans = _bound(options.plan, "--plan", list(dict.fromkeys(each.cluster for each in found.values())))
+    rows = _bound(options.rows, "--rows", [each.word for each in found.values()])
+    try:
+        seen = {word: int(number) for word, number in rows.items()}
+    except ValueError as error:
+        raise UsageError(Code.USAGE_ERROR, "--rows takes a number") from error
+    return [
+        replace(each, change=replace(each.change, plan_digest=plans.get(each.cluster), rows=seen.get(each.word)))
+        for each in found.values()
+    ]
+
+
+def _missing(options: argparse.Namespace, local: LocalProject) -> tuple[list[_Chosen], tuple[Diagnostic, ...]]:
+    """The changes of all clusters that the person may approve, and why not the other ones; none where a cluster has errors."""
+    from gitops.approving.missing import missing_approvals
+
+    alone = options.cluster is not None or options.config is not None
+    rules = (local.rule(options.cluster, options.config),) if alone else local.project.clusters()
+    if options.request is not None and len({rule.ref for rule in rules}) > 1:
+        fix = "name one cluster with --cluster NAME, or the changes"
+        raise UsageError(Code.USAGE_ERROR, "the clusters follow several branches, and a request is for one", fix=fix)
+    key, found, others = _public_key(local), list[_Chosen](), Diagnostics()
+    for rule in rules:
+        missing = missing_approvals(_workspace(options, local, rule), key)
+        name = str if len(rules) == 1 else partial(_word, rule.name)
+        others.extend(replace(each, path=name(Address(each.path))) for each in missing.diagnostics)
+        found += [
+            _Chosen(name(address), rule.name, _change_of(options, local, rule, address))
+            for address in missing.addresses
+        ]
+    return [] if others.has_errors else found, tuple(others)
+
+
+def _word(cluster: str, address: Address) -> str:
+    """How a command names a resource of one of several clusters."""
+    return address if address.kind in _NAMED_BY_CLUSTER and address.name == cluster else f"{cluster}/{address}"
+
+
+def _public_key(local: LocalProject) -> str:
+    """The base64 of the person's public key. Raises UsageError `signing_key_missing`."""
+    from gitops.wiring.repository import read_public_key
+
+    key = local.signing_key()
+    if key is None:
+        raise UsageError(Code.SIGNING_KEY_MISSING, "git config user.signingKey is not set")
+    try:
+        return read_public_key(key)[1]
+    except GitopsError as error:
+        fix = "write it beside the private key: ssh-keygen -y -f KEY > KEY.pub; or name the changes"
+        raise UsageError(Code.SIGNING_KEY_MISSING, f"--all needs your public key: {error.detail}", fix=fix) from error
+
+
+def _change_of(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, address: Address) -> ChosenChange:
+    from gitops.approving.approve import ChosenChange
+
+    return ChosenChange(_workspace(options, local, rule), address, local.approval_publisher(rule))
+
+
+def _workspace(options: argparse.Namespace, local: LocalProject, rule: ClusterRule) -> Workspace:
+    return local.workspace(rule, actor_of(options) or local.person().email, options.request)
+
+
+def _bound(values: list[str] | None, option: str, names: list[str]) -> dict[str, str]:
+    """What an option binds each of these names to: `NAME=VALUE`, or for one name `VALUE`. Raises UsageError `usage_error`."""
+    found: dict[str, str] = {}
+    for given in values or ():
+        name, _, value = given.rpartition("=")
+        name = names[0] if not name and len(names) == 1 else name
+        if name not in names or name in found:
+            shapes = ", ".join(f"{option} {each}=..." for each in names)
+            raise UsageError(Code.USAGE_ERROR, f"{option} {given}: the command needs one for each: {shapes}")
+        found[name] = value
+    return found
+
+
+def _approve_words(chosen: list[_Chosen], about: list[ApprovalSubject], options: argparse.Namespace) -> list[str]:
+    """The command that signs what was shown: each change by its name, with the rows, and the plan of each cluster."""
+    words = ["approve", *(each.word for each in chosen)]
+    words += [] if options.reason is None else ["--break-glass", "--reason", options.reason]
+    for each in chosen:
+        rows = each.change.rows
+        bound = "" if len(chosen) == 1 else f"{each.word}="
+        words += [] if rows is None else ["--rows", f"{bound}{rows}"]
+    words += selecting_words(options)
+    plans = {each.cluster: subject.plan.digest for each, subject in zip(chosen, about, strict=True)}
+    for cluster, digest in plans.items():
+        words += ["--plan", digest if len(plans) == 1 else f"{cluster}={digest}"]
+    return words
+
+
+def _nothing_to_approve(options: argparse.Namespace, others: tuple[Diagnostic, ...]) -> int:
+    problems = Diagnostics(others)
+    if not problems.has_errors:
+        detail = "no change waits for an approval that you may give"
+        problems.add(Code.APPROVAL_NOT_REQUIRED, "", detail, fix="show what waits for whom: gitops status")
+    return show(ApproveOutcome(config_dir=options.config or ".", diagnostics=tuple(problems)), options)
+
+
+def _show_outcomes(
+    outcomes: Sequence[ApproveOutcome | DecisionOutcome],
+    options: argparse.Namespace,
+    others: tuple[Diagnostic, ...] = (),
+) -> int:
+    """Print each approval, and why `others` were left out; one alone as every command prints it."""
+    if len(outcomes) == 1 and not others:
+        return show(outcomes[0], options)
+    ok = all(each.ok for each in outcomes)
+    if options.json:
+        from gitops.render.json import envelope
+
+        left_out = [each.to_json() for each in others]
+        show_form({"ok": ok, "approvals": [envelope(each) for each in outcomes], "left_out": left_out})
+    else:
+        texts = [to_text(each, quiet=options.quiet, verbose=options.verbose) for each in outcomes]
+        say_coloured("".join([*texts, _left_out(others, options)]), options)
+        if not ok:
+            complain("cluster approve: nothing was signed")
+    return OK if ok else FAILED
+
+
+def _left_out(others: tuple[Diagnostic, ...], options: argparse.Namespace) -> str:
+    lines = diagnostic_lines(others, verbose=options.verbose)
+    return "".join(
+        f"{visible(line)}\n" for line in (["left out, since you may not approve it:", *lines] if lines else [])
+    )
 
 
 def revoke(options: argparse.Namespace) -> DecisionOutcome | int:
@@ -92,10 +286,9 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         seen = review(context, kind, options.approval)
         if not seen.ok or seen.about is None:
             return seen
-        words = [kind.value, options.approval, "--reason", options.reason]
-        if commit in (None, seen.about.commit) and not _confirmed(
-            options, seen, commit, words, "--commit", seen.about.commit
-        ):
+        words = [kind.value, options.approval, "--reason", options.reason, *selecting_words(options)]
+        words += ["--commit", seen.about.commit]
+        if commit in (None, seen.about.commit) and not _confirmed(options, [seen], words, named=commit is not None):
             return FAILED if _on_terminal(options) else USAGE
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
@@ -116,25 +309,34 @@ def _decision_context(options: argparse.Namespace) -> DecisionContext:
 
 
 def _confirmed(
-    options: argparse.Namespace, seen: _Outcome, named: str | None, words: list[str], option: str, value: str
+    options: argparse.Namespace,
+    seen: Sequence[ApproveOutcome | DecisionOutcome],
+    words: list[str],
+    *,
+    named: bool,
+    others: tuple[Diagnostic, ...] = (),
 ) -> bool:
-    """Show what `seen` is about, and whether its user confirms it. `named` is what the command names.
+    """Show what `seen` is about, and whether its user confirms all of it. `named` says that the command names what was seen.
 
-    Without a terminal the command that names it is shown: `words`, and the `option` with its `value`.
+    Without a terminal the command that names it is shown: `words` after `gitops`.
     """
     if not _on_terminal(options):
-        command = shlex.join(["gitops", *words, *selecting_words(options), option, value])
-        problems = Diagnostics(seen.diagnostics)
-        problems.add(Code.APPROVAL_NOT_CONFIRMED, words[1], f"to sign what is shown above, run: {command}")
+        *first, last = seen
+        problems = Diagnostics(last.diagnostics)
+        command = shlex.join(["gitops", *words])
+        path = "" if first else words[1]
+        problems.add(Code.APPROVAL_NOT_CONFIRMED, path, f"to sign what is shown above, run: {command}")
         # An approver sees what the signature covers, with --quiet too.
         options.quiet = False
-        show(replace(seen, diagnostics=tuple(problems)), options)
+        _show_outcomes([*first, replace(last, diagnostics=tuple(problems))], options, others)
         return False
-    say(to_text(seen), flush=True)
-    if named is not None and options.yes:
+    say("".join([*map(to_text, seen), _left_out(others, options)]), flush=True)
+    if named and options.yes:
         return True
     try:
-        answer = input("Type yes to sign this: ")
+        answer = input(
+            "Type yes to sign this: " if len(seen) == 1 else f"Type yes to sign these {len(seen)} approvals: "
+        )
     except EOFError:
         answer = ""
     if answer.strip() != "yes":
@@ -147,6 +349,6 @@ def _on_terminal(options: argparse.Namespace) -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not options.json
 
 
-def _check_yes(options: argparse.Namespace, named: str | None, option: str) -> None:
+def _check_yes(options: argparse.Namespace, named: str | list[str] | None, option: str) -> None:
     if options.yes and named is None:
         raise UsageError(Code.USAGE_ERROR, f"--yes needs {option}: name what you have seen")

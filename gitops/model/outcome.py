@@ -155,6 +155,13 @@ class ApproveOutcome(VerbOutcome):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MissingApprovals(VerbOutcome):
+    """The gated changes of a cluster whose approval is missing and that one person may approve: their `addresses`."""
+
+    addresses: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSubject:
     """What a decision is about: an approval of `resource` by `principal`, with its commit and the reason that it states."""
 

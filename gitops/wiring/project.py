@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.apply.provider import ClusterProvider
-from gitops.approving.approve import ApprovalPublisher
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.authors import known_origins
 from gitops.bot.project import Project, ProjectTools
 from gitops.bot.scopes import declared_rule

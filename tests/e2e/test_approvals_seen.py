@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import shlex
-import subprocess
 
 import pytest
 
@@ -18,7 +15,7 @@ from tests.support.loop import (
     email,
     printed_command,
 )
-from tests.support.prefork import PROGRAM
+from tests.support.typed import typed
 
 pytestmark = pytest.mark.e2e
 
@@ -26,30 +23,6 @@ RULES = CONFIG.replace(
     "carol@people.example]\n",
     "carol@people.example, mallory@people.example]\n  break_glass: [mallory@people.example]\n",
 )
-
-
-def _typed(loop: Loop, who: str, answer: str, *arguments: str) -> tuple[int, str]:
-    """Run a command on a terminal of its own, and answer its question: exit code, and what the terminal showed."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, *arguments],
-        cwd=loop.clone(who),
-        env=loop.environment(who),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as running:
-        os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
-        shown = b""
-        try:
-            while part := os.read(ours, 65_536):
-                shown += part
-        except OSError:  # Linux reports the end of the other side as an error
-            pass
-        os.close(ours)
-    return running.returncode, shown.decode()
 
 
 @pytest.fixture
@@ -99,7 +72,7 @@ def test_a_terminal_shows_and_asks(asked: tuple[Loop, str], named: bool, answer:
     """Also with a digest: the comment that the command was copied from may have been edited."""
     loop, command = asked
     words = shlex.split(command)[1:] if named else ["approve", "trust.brain", "--request", "1"]
-    code, shown = _typed(loop, "bob", answer, *words)
+    code, shown = typed(loop, "bob", answer, *words)
     assert (code, len(loop.approvals())) == (1 - signed, signed), shown
     assert "~ an approval lasts: 7 days -> 3 days" in shown
     assert "Type yes to sign this: " in shown
@@ -107,9 +80,9 @@ def test_a_terminal_shows_and_asks(asked: tuple[Loop, str], named: bool, answer:
 
 def test_a_script_on_a_terminal_says_yes_to_what_it_names(asked: tuple[Loop, str]) -> None:
     loop, command = asked
-    code, shown = _typed(loop, "bob", "", "approve", "trust.brain", "--request", "1", "--yes")
+    code, shown = typed(loop, "bob", "", "approve", "trust.brain", "--request", "1", "--yes")
     assert (code, "usage_error" in shown, loop.approvals()) == (1, True, ())
-    code, shown = _typed(loop, "bob", "", *shlex.split(command)[1:], "--yes")
+    code, shown = typed(loop, "bob", "", *shlex.split(command)[1:], "--yes")
     assert (code, len(loop.approvals())) == (0, 1), shown
 
 

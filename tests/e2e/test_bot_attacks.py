@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.decide import DecisionContext, revoke
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.results import RunResult
 from gitops.forge.events import CommentEvent, PushEvent, ReviewEvent

@@ -16,7 +16,8 @@ from gitops.apply.apply import apply
 from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.approvals.documents import read_approval, read_statement, statement_message, write_approval
-from gitops.approving.approve import ApprovalPublisher, sign_approval
+from gitops.approving.approve import sign_approval
+from gitops.approving.sign import ApprovalPublisher
 from gitops.audit.report import AuditReport
 from gitops.audit.verb import AuditScope, audit
 from gitops.bot.move_cluster import ClusterMove, move_cluster

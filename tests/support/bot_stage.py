@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gitops.approving.approve import ApprovalPublisher
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine, RunResult, combined_result

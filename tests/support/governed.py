@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gitops.approving.approve import ApprovalPublisher, sign_approval
+from gitops.approving.approve import sign_approval
 from gitops.approving.attest import attest
 from gitops.approving.decide import DecisionContext
+from gitops.approving.sign import ApprovalPublisher
 from gitops.core.clock import timestamp
 from gitops.ledger.chain import SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry

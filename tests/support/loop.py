@@ -23,7 +23,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.approve import ApprovalPublisher, sign_approval
+from gitops.approving.approve import sign_approval
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
 from gitops.bot.record_push import record_of, record_push

@@ -123,16 +123,31 @@ CLUSTER_COMMANDS = (
     ),
     Command(
         "approve",
-        "show one change that needs an approval, and approve it",
+        "show changes that need an approval, and approve them",
         f"{_APPROVING}:approve",
         CONFIG,
-        Argument("resource", "RESOURCE", "address of the resource, such as graph.legacy"),
-        Argument("--plan", "DIGEST", "the plan that you have seen, by its whole digest; needed without a terminal"),
+        Argument(
+            "resources",
+            "RESOURCE",
+            "address of the resource, such as graph.legacy, or of a cluster that --cluster does not name: staging/graph.legacy",
+            nargs="*",
+        ),
+        flag(
+            "--all", "all changes whose approval is missing and that you may approve, of all clusters; needs a terminal"
+        ),
+        Argument(
+            "--plan",
+            "DIGEST",
+            "the plan that you have seen, by its whole digest; needed without a terminal; "
+            "for several clusters one each: CLUSTER=DIGEST",
+            action="append",
+        ),
         Argument(
             "--rows",
             "N",
-            "the rows of the graph that you have seen; growth above approvals.data_growth is refused",
-            type=int,
+            "the rows of the graph that you have seen; growth above approvals.data_growth is refused; "
+            "for several changes one each: RESOURCE=N",
+            action="append",
         ),
         _YES,
         flag("--break-glass", "approve alone in an emergency; needs --reason"),

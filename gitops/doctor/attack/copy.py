@@ -20,7 +20,8 @@ from pathlib import Path
 from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster
 from gitops.approvals.documents import statement_message, write_approval
-from gitops.approving.approve import ApprovalPublisher, sign_approval
+from gitops.approving.approve import sign_approval
+from gitops.approving.sign import ApprovalPublisher
 from gitops.bot.guard import PushGuard
 from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gitops.apply.refresh import import_cluster
-from gitops.approving.approve import ApprovalPublisher
 from gitops.approving.decide import DecisionContext, revoke
+from gitops.approving.sign import ApprovalPublisher
 from gitops.audit.verb import audit
 from gitops.core.errors import GitopsError
 from gitops.doctor.attack.copy import Attack, AttackSucceeded, ClusterCopy, join_reasons, require

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from gitops.approving.approve import ApprovalPublisher, sign_approval
+from gitops.approving.approve import sign_approval
+from gitops.approving.sign import ApprovalPublisher
 from gitops.forge.port import ChangeRequest, RequestState
 from gitops.git.port import NewCommit, Person
 from gitops.git.remote import SelfRemote
