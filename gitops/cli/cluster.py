@@ -105,7 +105,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
         return run(_with_compile_cache(folder_of(options, None), options))
     chosen = options.cluster is not None or options.config is not None
     rules = (local.rule(options.cluster, options.config),) if chosen else local.project.clusters() or (local.rule(),)
-    found = {f"{rule.environment}/{rule.name}": _status_of(local, rule) for rule in rules}
+    found = {f"{rule.environment}/{rule.name}": status_of(local, rule) for rule in rules}
     if len(found) == 1:
         return next(iter(found.values()))
     if options.json:
@@ -121,7 +121,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     return OK if all(each.ok for each in found.values()) else FAILED
 
 
-def _status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
+def status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
     """The status of a cluster; what keeps its ledger from being read is a problem of this cluster alone."""
     from gitops.cluster.status import status as run
     from gitops.model.outcome import StatusOutcome

@@ -29,8 +29,8 @@ def request_list(options: argparse.Namespace) -> int:
     requests = forge.requests()
     statuses = forge.statuses_of({commit for request in requests for commit in _commits(request)})
     if options.json:
-        forms = [(_request_form(r), [s for commit in _commits(r) for s in statuses[commit]]) for r in requests]
-        show_form([{**form, "statuses": [_status_form(s) for s in known]} for form, known in forms])
+        forms = [(request_form(r), [s for commit in _commits(r) for s in statuses[commit]]) for r in requests]
+        show_form([{**form, "statuses": [status_form(s) for s in known]} for form, known in forms])
         return OK
     for request in requests:
         head, source = request.head[:12], _branch(request.source)
@@ -50,8 +50,8 @@ def request_show(options: argparse.Namespace) -> int:
     statuses = [s for commit in commits for s in forge.statuses(commit)]
     checks = [c for commit in commits for c in forge.checks(commit)]
     if options.json:
-        form = _request_form(request)
-        form["statuses"] = [_status_form(s) for s in statuses]
+        form = request_form(request)
+        form["statuses"] = [status_form(s) for s in statuses]
         form["checks"] = [
             {"commit": c.commit, "name": c.name, "state": c.state.value, "title": c.title, "notes": _notes(c)}
             for c in checks
@@ -138,9 +138,9 @@ def request_merge(options: argparse.Namespace) -> int:
     statuses = local.forge().statuses(commit)
     if options.json:
         form = {"ok": True, "request": options.number, "commit": commit, "diagnostics": []}
-        show_form({**form, "statuses": [_status_form(s) for s in statuses]})
+        show_form({**form, "statuses": [status_form(s) for s in statuses]})
         return OK
-    lines = [f"request {options.number}: merged as {commit}", *_status_lines(statuses, 2)]
+    lines = [f"request {options.number}: merged as {commit}", *status_lines(statuses, 2)]
     if any(each.state is not CheckState.SUCCESS for each in statuses):
         lines.append(f"  what it waits for: gitops request show {options.number}")
     if not statuses:
@@ -149,11 +149,17 @@ def request_merge(options: argparse.Namespace) -> int:
     return OK
 
 
+def foreign_forge(local: LocalProject) -> str | None:
+    """The kind of forge that has the change requests of a project, None if they are in refs of its repository."""
+    kind = local.project.config().forge.kind
+    return None if kind in (None, LOCAL) else kind
+
+
 def _own(options: argparse.Namespace) -> LocalProject:
     """The project, whose requests are in refs of its repository. Raises UsageError `usage_error` if they are on a forge."""
     local = open_project(options)
-    kind = local.project.config().forge.kind
-    if kind not in (None, LOCAL):
+    kind = foreign_forge(local)
+    if kind is not None:
         fix = f"use the pages of {kind} or its own program"
         raise UsageError(Code.USAGE_ERROR, f"the change requests of this repository are on {kind}", fix=fix)
     return local
@@ -163,19 +169,19 @@ def _show_act(options: argparse.Namespace, forge: ForgeReader, request: ChangeRe
     """Print what became of a request, with the statuses of its head."""
     statuses = forge.statuses(request.head)
     if options.json:
-        form = {**_request_form(request), "statuses": [_status_form(s) for s in statuses]}
+        form = {**request_form(request), "statuses": [status_form(s) for s in statuses]}
         show_form({"ok": True, "request": form, "diagnostics": []})
         return OK
-    say_report("\n".join([visible(f"request {request.number}: {what}"), *_status_lines(statuses, 2)]), options)
+    say_report("\n".join([visible(f"request {request.number}: {what}"), *status_lines(statuses, 2)]), options)
     return OK
 
 
 def _outcome_lines(request: ChangeRequest, statuses: Mapping[str, Sequence[CheckStatus]]) -> list[str]:
     """What a person has to know of a request: the plans of an open one, and what became of a merged one."""
     if request.merged_as is None:
-        return _status_lines(statuses[request.head], 14) if request.state is RequestState.OPEN else []
+        return status_lines(statuses[request.head], 14) if request.state is RequestState.OPEN else []
     applied = [each for each in statuses[request.merged_as] if each.context.startswith(_APPLIES)]
-    lines = [f"{' ' * 14}merged as {request.merged_as[:12]}", *_status_lines(applied, 14)]
+    lines = [f"{' ' * 14}merged as {request.merged_as[:12]}", *status_lines(applied, 14)]
     return lines if applied else [*lines, f"{' ' * 14}nothing is applied yet"]
 
 
@@ -184,11 +190,13 @@ def _commits(request: ChangeRequest) -> list[str]:
     return [request.head] if request.merged_as is None else [request.head, request.merged_as]
 
 
-def _status_lines(statuses: Sequence[CheckStatus], indent: int) -> list[str]:
+def status_lines(statuses: Sequence[CheckStatus], indent: int) -> list[str]:
+    """A line for each status."""
     return [visible(f"{' ' * indent}{each.state:<8} {each.context}: {each.description}") for each in statuses]
 
 
-def _status_form(status: CheckStatus) -> dict[str, Any]:
+def status_form(status: CheckStatus) -> dict[str, Any]:
+    """A status in JSON."""
     return {
         "commit": status.commit,
         "context": status.context,
@@ -202,7 +210,8 @@ def _branch(ref: str) -> str:
     return ref.removeprefix("refs/heads/")
 
 
-def _request_form(request: ChangeRequest) -> dict[str, Any]:
+def request_form(request: ChangeRequest) -> dict[str, Any]:
+    """A change request in JSON, without its statuses."""
     return {
         "number": request.number,
         "title": request.title,

@@ -213,9 +213,9 @@ class BotConfig(_Part):
         if len(found) == 1:
             return found[0]
         if name is not None:
-            raise GitopsError(
-                Code.CLUSTER_NOT_FOUND, f"cluster {name!r} does not exist; known: {known}", path=CONFIG_FILE
-            )
+            detail = f"cluster {name!r} does not exist; known: {known}"
+            fix = did_you_mean(name, [rule.name for rule in self.clusters])
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=CONFIG_FILE, fix=fix)
         code = Code.CLUSTER_AMBIGUOUS if found else Code.CLUSTER_NOT_FOUND
         raise GitopsError(code, f"name one of the clusters: {known}", path=CONFIG_FILE)
 

@@ -296,6 +296,12 @@ format_needed | E | a file is not in its canonical layout
 push_refused | E | the push breaks a rule of this repository
   a hook or a protection of the remote refused the push, or the command works offline
   -> correct what the remote reports in the message, then push again
+promotion_refused | E | the cluster cannot be promoted
+  a file of one of the two clusters cannot be read, or its cluster.yaml cannot be cut at its top-level keys
+  -> write each top-level key of cluster.yaml at the beginning of a line; gitops validate --config DIR shows other problems
+promotion_incomplete | W | the promoted cluster has not applied all that is merged
+  a change waits for an approval or an apply there, or its graphs differ from its ledger
+  -> see what waits there, before you merge the promotion: gitops status --cluster NAME
 hook_exists | E | another hook is already installed
   the hooks folder contains a file or link that gitops did not write
   -> call gitops from the existing hook, with the line that the message shows; or move that hook away, and run: gitops

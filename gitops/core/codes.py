@@ -207,6 +207,8 @@ class Code(StrEnum):
     COMMENT_TOO_LARGE = "comment_too_large"
     FORMAT_NEEDED = "format_needed"
     PUSH_REFUSED = "push_refused"
+    PROMOTION_REFUSED = "promotion_refused"
+    PROMOTION_INCOMPLETE = "promotion_incomplete"
     HOOK_EXISTS = "hook_exists"
     GRAPH_EXISTS = "graph_exists"
     GRAPH_MISSING = "graph_missing"

@@ -158,14 +158,17 @@ def verify_statement(covered: bytes, armor: str) -> CommitSignature:
     return verify_detached(covered, armor, NAMESPACE)
 
 
-def diff_text(git_dir: str, base: str | None, head: str) -> str:
-    """What git prints of the changes between two commits, or of all files of `head`. Raises GitopsError `git_failed`."""
+def diff_text(git_dir: str, base: str | None, head: str, *, stat: bool = False) -> str:
+    """What git prints of the changes between two commits or trees, or of all files of a commit `head`.
+
+    With `stat` only how many lines change in each file. Raises GitopsError `git_failed`.
+    """
     git = GitProgram(git_dir)
     known = ("--no-color", "--no-ext-diff", "--no-textconv", "--find-renames")
     if base is None:
         output = git.run("diff-tree", "-p", "--root", *known, "--no-commit-id", head)
     else:
-        output = git.run("diff", *known, base, head, "--")
+        output = git.run("diff", *known, *(["--stat=100"] if stat else []), base, head, "--")
     if not output.ok:
         raise GitopsError(Code.GIT_FAILED, output.stderr.strip() or "git diff failed")
     return output.stdout.decode("utf-8", "replace")

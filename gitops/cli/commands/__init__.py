@@ -2,7 +2,7 @@
 
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, REQUEST
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST
 
 COMMANDS = (
     *SETUP_COMMANDS,
@@ -10,6 +10,7 @@ COMMANDS = (
     GRAPH,
     BOT,
     REQUEST,
+    PROMOTE,
     *AUDIT_COMMANDS,
     LEDGER,
     HOOK,

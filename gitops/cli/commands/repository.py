@@ -203,6 +203,17 @@ REQUEST = Command(
     ),
 )
 
+PROMOTE = Command(
+    "promote",
+    "open a change request that brings what is applied in one cluster to another one",
+    "gitops.cli.promote:promote",
+    Argument("source", "FROM", "the cluster whose applied graphs and policies are promoted, such as staging"),
+    Argument("target", "TO", "the cluster that gets them, such as production"),
+    Argument("--branch", "NAME", "name of the new branch (default: promote-FROM-to-TO)"),
+    flag("--dry-run", "write nothing; show which files would change"),
+    PROJECT,
+)
+
 HOOK = Command(
     "hook",
     "install, show and remove the git hooks of a clone or of a bare repository",

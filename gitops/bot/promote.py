@@ -1,0 +1,137 @@
+"""`promote`: bring what is applied in one cluster to another one of the same repository, as one commit to be reviewed.
+
+Steps:
+
+1. The files that the first cluster declares are read at the source commit of its newest ledger entry: what is applied, not what
+   is merged. Other files of its folder are not part of what is applied, and are not promoted.
+2. They replace, in the folder of the second cluster at the head of its branch, what that one declares. In its `cluster.yaml` only
+   graphs and policies are replaced, as `gitops.config.promoted` says.
+3. A file that the second cluster would still declare, such as a query left in a folder of queries, is removed as well.
+4. The commit is built from trees; no work tree, index or ref is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gitops.bot.position import LedgerPosition
+from gitops.bot.project import Project
+from gitops.bot.scopes import declared_rule
+from gitops.config.declaration import CONFIG_FILE
+from gitops.config.gitops_yaml import ClusterRule
+from gitops.config.load import LoadResult, load_desired
+from gitops.config.promoted import promoted_config
+from gitops.config.sound import ContentTree
+from gitops.config.source import SourceError, normalize
+from gitops.config.yaml import YamlError
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, UsageError
+from gitops.git.port import NewCommit, Person
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promotion changes: root tree `new` instead of that of commit `base`, the head of branch `ref`.
+
+    `applied` is the commit that was promoted, `rule` the declaration of the cluster that gets it. `stays` are files of its folder
+    that neither cluster declares, and that the folder of the first one does not have.
+    """
+
+    applied: str
+    rule: ClusterRule
+    base: str
+    old: str
+    new: str
+    stays: tuple[str, ...]
+
+    @property
+    def ref(self) -> str:
+        """The branch of the cluster that gets it."""
+        return self.rule.ref
+
+
+def promotion(project: Project, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
+    """What a promotion from `source`, whose ledger is at `position`, to `target` changes.
+
+    Raises UsageError `usage_error` for a cluster and itself, GitopsError `ledger_missing`, `cluster_not_found`,
+    `promotion_refused`.
+    """
+    if source.name == target.name:
+        raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself: name two clusters")
+    declared = declared_rule(project.config(), target.name)
+    base = None if declared is None else project.head_of(declared.ref)
+    if declared is None or base is None:
+        where = "gitops.yaml does not declare it" if declared is None else f"branch {declared.branch} does not exist"
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"{target.name}: {where}", path=target.name)
+    if position.applied is None:
+        fix = f"apply it first: merge to branch {source.branch}, or: gitops import --cluster {source.name}"
+        detail = f"{source.name} has no ledger, so nothing of it is applied"
+        raise GitopsError(Code.LEDGER_MISSING, detail, path=source.name, fix=fix)
+    project.fetch_commits(position.applied)
+
+    # 1
+    store = project.tools.store
+    old, applied = store.commit(base).tree, store.commit(position.applied).tree
+    origin, place = _folder(project, applied, source), _folder(project, old, declared)
+    meant = load_desired(origin)
+    if meant.desired is None:
+        detail = f"what {source.name} has applied cannot be read by this release"
+        fix = f"see its problems: gitops status --cluster {source.name}"
+        raise GitopsError(Code.PROMOTION_REFUSED, detail, path=source.name, fix=fix)
+    files = _declared_files(meant)
+    # 2
+    try:
+        config = promoted_config(origin.reopened().read(CONFIG_FILE), place.reopened().read(CONFIG_FILE))
+    except (YamlError, SourceError) as error:
+        raise GitopsError(Code.PROMOTION_REFUSED, f"{CONFIG_FILE}: {error}", path=declared.name) from error
+    if config is None:
+        detail = f"a top-level key of {CONFIG_FILE} of {source.name} or {declared.name} does not begin its line"
+        raise GitopsError(Code.PROMOTION_REFUSED, detail, path=declared.name)
+    gone = dict.fromkeys(_declared_files(load_desired(place)).keys() - files.keys())
+    new = store.write_files(old, _below(declared.path, {**gone, **files, CONFIG_FILE: config}))
+    # 3
+    declares = load_desired(_folder(project, new, declared))
+    if declares.digests() != meant.digests() or declares.diagnostics.has_errors:
+        # Only its problem names a file that cannot be read.
+        broken = {each.source.file for each in declares.diagnostics if each.source is not None}
+        left = dict.fromkeys({*_declared_files(declares), *broken} - {CONFIG_FILE, *files})
+        new = store.write_files(new, _below(declared.path, left))
+    known = {CONFIG_FILE, *files, *_paths(project, applied, source)}
+    stays = tuple(path for path in _paths(project, new, declared) if path not in known)
+    return Promotion(position.applied, declared, base, old, new, stays)
+
+
+def promotion_commit(project: Project, found: Promotion, source: str, person: Person, signing_key: str | None) -> str:
+    """Write the commit of a promotion from the cluster called `source`, on top of its base.
+
+    Raises GitopsError `signing_failed`.
+    """
+    author = replace(person, time=int(project.tools.clock.now().timestamp()))
+    message = f"Promote {source} to {found.rule.name}\n\nThis is what {source} has applied of commit {found.applied}.\n"
+    return project.tools.store.write_commit(
+        NewCommit(found.new, (found.base,), author, message), signing_key=signing_key
+    )
+
+
+def _folder(project: Project, root: str, rule: ClusterRule) -> ContentTree:
+    tree = project.tools.store.subtree(root, rule.path)
+    if tree is None:
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)
+    return project.tools.open_tree(project.tools.store, tree, rule.path)
+
+
+def _declared_files(loaded: LoadResult) -> dict[str, bytes]:
+    """Schemas, queries and policies of a cluster folder, by path."""
+    return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
+
+
+def _below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    """Paths of a cluster folder as paths of the repository."""
+    return dict(files) if folder == "." else {f"{folder}/{path}": content for path, content in files.items()}
+
+
+def _paths(project: Project, root: str, rule: ClusterRule) -> tuple[str, ...]:
+    tree = project.tools.store.subtree(root, rule.path)
+    return () if tree is None else project.tools.store.changed_paths(None, tree)
