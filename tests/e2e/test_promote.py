@@ -91,14 +91,20 @@ def test_on_a_forge_the_branch_is_made_and_its_push_is_said(loop: Loop) -> None:
     assert loop.store.resolve("refs/heads/promote-staging-to-brain") is None
 
 
-def test_what_waits_in_staging_is_said(loop: Loop) -> None:
+def test_what_waits_in_staging_is_said_and_what_is_not_applied_is_left_out(loop: Loop) -> None:
     old = b"version: 1\n" + CLUSTER_YAML[11:].encode()
     _with_staging(loop, **{"staging/cluster.yaml": old, "staging/legacy.pg": FILES["cluster/legacy.pg"]})
     loop.move(
         MAIN, loop.commit("alice", {"staging/cluster.yaml": old.replace(b"  legacy:\n    schema: legacy.pg\n", b"")})
     )
-    done = loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "--json")
-    (warning,) = json.loads(done.text)["diagnostics"]
+    # No hook sees this one: it is merged, and not applied.
+    later = loop.commit(
+        "carol", {"staging/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n    by: String?\n}\n"}
+    )
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), later)])
+    form = json.loads(loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "--json").text)
+    assert form["files"] == ["cluster/cluster.yaml", "cluster/legacy.pg", "cluster/notes.gq"]
+    (warning,) = form["diagnostics"]
     assert warning["code"] == "promotion_incomplete"
     assert "waits: graph.legacy" in warning["message"]
 
