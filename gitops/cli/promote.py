@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.bot.promote import Promotion, promotion, promotion_commit
 from gitops.cli.cluster import status_of
 from gitops.cli.requests import foreign_forge, request_form, status_form, status_lines
-from gitops.cli.shared import OK, open_project, say_report, show_form
+from gitops.cli.shared import OK, open_project, say_lines, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, UsageError
@@ -32,28 +32,21 @@ def promote(options: argparse.Namespace) -> int:
     local = open_project(options)
     source, target = local.rule(options.source), local.rule(options.target)
     found = promotion(local.project, source, local.project.position(source), target)
-    name, problems = f"{source.name} to {found.rule.name}", _waiting(local, source)
+    problems = _waiting(local, source)
     form: dict[str, Any] = {"applied": found.applied, "stays": list(found.stays)}
     form["files"] = list(local.repository.changed_paths(found.old, found.new))
-    lines = list(diagnostic_lines(problems))
-    if not form["files"]:
-        lines.insert(
-            0, f"promote {name}: nothing differs from commit {found.applied[:12]}, which {source.name} has applied"
-        )
-    else:
-        lines[:0] = [
-            f"promote {name}: what {source.name} has applied of commit {found.applied[:12]}",
-            *_stat(local, found),
-        ]
-        if not options.dry_run:
-            more, parts = _propose(
-                local, found, options.branch or f"promote-{source.name}-to-{found.rule.name}", source
-            )
-            lines, form = lines + more, {**form, **parts}
+    applied = f"what {source.name} has applied of commit {found.applied[:12]}"
+    summary = applied if form["files"] else f"nothing differs from {applied}"
+    lines = [f"promote {source.name} to {found.rule.name}: {summary}", *_stat(local, found)]
+    if form["files"] and not options.dry_run:
+        branch = options.branch or f"promote-{source.name}-to-{found.rule.name}"
+        more, parts = _propose(local, found, branch, source)
+        lines, form = lines + more, {**form, **parts}
     if options.json:
         show_form({"ok": True, **form, "diagnostics": problems.to_json()})
     else:
         say_report("\n".join(map(visible, lines)), options)
+        say_lines(diagnostic_lines(problems, verbose=options.verbose))
     return OK
 
 

@@ -74,7 +74,7 @@ def test_what_staging_has_applied_comes_to_production(loop: Loop) -> None:
     assert loop.graph("drafts").exists()
     assert findings(loop) == [] == findings(loop, "staging")
     again = loop.gitops("alice", "promote", "staging", "brain").text
-    assert again.startswith("promote staging to brain: nothing differs from commit ")
+    assert again.startswith("promote staging to brain: nothing differs from what staging has applied of commit ")
     # The branch of what is merged is used again.
     loop.move(MAIN, loop.commit("carol", {"staging/notes.gq": FILES["cluster/notes.gq"]}))
     assert "request 2: open for promote-staging-to-brain" in loop.gitops("alice", "promote", "staging", "brain").text
@@ -86,7 +86,7 @@ def test_on_a_forge_the_branch_is_made_and_its_push_is_said(loop: Loop) -> None:
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), loop.commit("carol", {"gitops.yaml": hosted.encode()}))])
     said = loop.gitops("alice", "promote", "staging", "brain").text
     assert "graph.legacy" in said
-    assert said.endswith("push it, and open its change request: git push origin promote-staging-to-brain\n")
+    assert "push it, and open its change request: git push origin promote-staging-to-brain\n" in said
     assert "promote-staging-to-brain" in loop.program("alice", "git", "branch", "--list", "promote*").text
     assert loop.store.resolve("refs/heads/promote-staging-to-brain") is None
 
@@ -107,6 +107,8 @@ def test_what_waits_in_staging_is_said_and_what_is_not_applied_is_left_out(loop:
     (warning,) = form["diagnostics"]
     assert warning["code"] == "promotion_incomplete"
     assert "waits: graph.legacy" in warning["message"]
+    quiet = loop.gitops("alice", "promote", "staging", "brain", "--dry-run", "-q").text
+    assert quiet.startswith("WARN  promotion_incomplete")
 
 
 def test_a_branch_with_work_of_its_own_is_kept(loop: Loop) -> None:
