@@ -6,6 +6,7 @@ and changes nothing: a forge that refuses comments for a while must not turn a g
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -19,7 +20,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
-from gitops.model.address import Address
+from gitops.model.address import Address, Kind
 from gitops.model.change import Reason
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -69,10 +70,12 @@ def report_plan(
     bot = context.bot
     state, text, result = _plan_status(outcome, earlier, verdict_missing=verdict_missing)
     line = f"plan of {subject.cluster}: {text}"
+    approvals = _gate_states(subject, _without_used(outcome), earlier, via_forge=via_forge)
     comment = PlanComment(
         subject=subject,
         outcome=_without_used(outcome),
-        approvals=_gate_states(subject, _without_used(outcome), earlier, via_forge=via_forge),
+        approvals=approvals,
+        approve_all=_approve_all(context, approvals, subject, request=subject.request),
         others=others,
         explained=explained,
         refusals=refusals,
@@ -153,6 +156,7 @@ def report_apply(
             subject=subject,
             outcome=_without_used(outcome),
             approvals=approvals,
+            approve_all=_approve_all(context, approvals, subject, request=0),
             debts=debts,
             notes=notes,
             run=context.bot.run_url,
@@ -351,3 +355,19 @@ def _gate_states(
             )
         )
     return tuple(states)
+
+
+def _approve_all(
+    context: EventContext, approvals: Sequence[ApprovalState], subject: CommentSubject, *, request: int
+) -> str:
+    """The command that asks for all missing approvals at once, quoted for a shell; empty where a comment asks for one alone.
+
+    Keys and rules are those of all clusters. It names no plan, so it shows everything before it asks.
+    """
+    asked = [Address(each.resource) for each in approvals if each.command]
+    chosen = ["--request", str(request)] if request else []
+    if len({rule.ref for rule in context.clusters}) == 1 < len(context.clusters) and any(
+        address.kind is Kind.TRUST for address in asked
+    ):
+        return shlex.join(["gitops", "approve", "--all", *chosen])
+    return shlex.join(["gitops", "approve", "--all", *chosen, "--cluster", subject.cluster]) if len(asked) > 1 else ""

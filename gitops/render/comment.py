@@ -137,6 +137,7 @@ def apply_comment(comment: ApplyComment) -> str:
         "approvals": comment.approvals,
         "missing": tuple(a for a in comment.approvals if not a.satisfied),
         "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
+        "approve_all": comment.approve_all,
         "forge_commands": "",
         "stopped": tuple(
             {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""} for r in stopped
@@ -276,6 +277,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "approvals": gates,
         "missing": tuple(asked),
         "commands": "\n".join(_line(a.command) for a in asked if a.command),
+        "approve_all": comment.approve_all,
         "forge_commands": "\n".join(
             _forge_command(comment, f"approve {_line(a.resource)} {digest}")
             for a in asked

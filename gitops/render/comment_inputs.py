@@ -99,13 +99,15 @@ class RequestComment:
     """What every comment on a change request has.
 
     `refusals` are commands that were not carried out. `forge_commands` says that comments may give commands, which name the
-    cluster if there are `several`. `run` is the address of the job.
+    cluster if there are `several`. `run` is the address of the job. `approve_all` is the command that asks for all missing
+    approvals at once, if there are several.
     """
 
     subject: CommentSubject
     refusals: tuple[RefusedCommand, ...] = ()
     forge_commands: bool = False
     several: bool = False
+    approve_all: str = ""
     run: str = ""
     templates: Templates = field(default_factory=dict)
 

@@ -170,3 +170,18 @@ def test_graphs_of_one_name_are_told_apart_with_their_rows(both: Loop) -> None:
 def test_a_command_that_does_not_say_what_it_is_about(both: Loop, words: list[str], message: str) -> None:
     refused = both.gitops("bob", "approve", *words, check=False)
     assert (refused.code, message in refused.text) == (1, True), refused.text
+
+
+def test_the_comments_on_a_change_of_rules_have_the_one_command(rules: Loop) -> None:
+    """It is in the comment of each cluster while the approval is missing; one change of one cluster has its own alone."""
+    comments = [each.body for each in rules.book.comments(1)]
+    assert [body.count("\ngitops approve --all --request 1\n") for body in comments] == [1, 1]
+    rules.move("refs/heads/retire", rules.commit("alice", {"lab/cluster.yaml": WITHOUT_LEGACY}))
+    assert not any("--all" in each.body for each in rules.book.comments(2))
+    rules.merge("carol", 1)
+    comments = [each.body for each in rules.book.comments(1)]
+    assert [body.count("\ngitops approve --all\n") for body in comments] == [1, 1]
+    rules.program("bob", "git", "fetch", "-q", "origin")
+    rules.gitops("bob", *_printed(rules.gitops("bob", "approve", "--all", check=False).text))
+    assert not any("--all" in each.body for each in rules.book.comments(1))
+    assert _waiting(rules) == []

@@ -154,8 +154,9 @@ def test_values_that_touch_are_kept_apart():
 def test_every_value_of_a_plan_is_there_for_a_template():
     names = [
         "cluster", "environment", "place", "request", "verdict", "checks", "since", "approvals", "missing", "commands",
-        "forge_commands", "refusals", "debts", "countersign", "rules", "rows", "listed", "counted", "migrations", "breaks",
-        "schema_diffs", "policy_diffs", "query_diffs", "explained", "others", "impact", "graph", "errors", "warnings",
+        "approve_all", "forge_commands", "refusals", "debts", "countersign", "rules", "rows", "listed", "counted", "migrations",
+        "breaks", "schema_diffs", "policy_diffs", "query_diffs", "explained", "others", "impact", "graph",
+        "errors", "warnings",
     ]  # fmt: skip
     text = "".join(f"{{% if {name} is defined %}}{{{{ 1 }}}}{{% endif %}}" for name in names)
     assert f"\n\n{'1' * len(names)}\n\n" in plan_comment(replace(everything(), templates={"plan.md.j2": text}))
