@@ -58,6 +58,10 @@ def _no_fault(asked: Asked) -> int | Drop | None:
     return None
 
 
+# All services of a process keep their buckets in one place.
+_NUMBERS = count(1)
+
+
 @dataclass
 class S3Server:
     """Serves buckets in memory; use as a context manager.
@@ -74,7 +78,6 @@ class S3Server:
     careless: frozenset[str] = frozenset(_CONDITIONS)
     log: list[Asked] = field(default_factory=list)
     _writing: Any = field(default_factory=threading.Lock)
-    _numbers: Any = field(default_factory=lambda: count(1))
     _gates: dict[str, threading.Barrier] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -114,7 +117,7 @@ class S3Server:
 
     def bucket(self) -> str:
         """The name of a new bucket."""
-        name = f"bucket-{next(self._numbers)}"
+        name = f"bucket-{next(_NUMBERS)}"
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(name, REGION)
         return name
 
