@@ -298,7 +298,7 @@ push_refused | E | the push breaks a rule of this repository
   -> correct what the remote reports in the message, then push again
 promotion_refused | E | the cluster cannot be promoted
   a file of one of the two clusters cannot be read, or its cluster.yaml cannot be cut at its top-level keys
-  -> write each top-level key of cluster.yaml at the beginning of a line; gitops validate --config DIR shows other problems
+  -> begin a line with each top-level key of cluster.yaml; then look for other problems: gitops validate --config DIR
 promotion_incomplete | W | the promoted cluster has not applied all that is merged
   a change waits for an approval or an apply there, or its graphs differ from its ledger
   -> see what waits there, before you merge the promotion: gitops status --cluster NAME
