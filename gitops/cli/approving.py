@@ -21,7 +21,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import folder_of, project_of, selecting_words
-from gitops.cli.shared import FAILED, OK, USAGE, actor_of, complain, open_project, say, say_coloured, show, show_form
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    USAGE,
+    actor_of,
+    complain,
+    open_project,
+    say,
+    say_coloured,
+    show,
+    show_error,
+    show_form,
+)
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
@@ -63,6 +75,11 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`."""
     from gitops.approving.approve import review, sign_approvals
 
+    if options.all == bool(options.resources):
+        # A command line that is incomplete ends like one that cannot be read.
+        problem = UsageError(Code.USAGE_ERROR, "name the changes to approve, or use --all")
+        show_error(problem, options, as_json=options.json)
+        return USAGE
     _check_approve(options)
     local = project_of(options)
     if local is None:
@@ -89,8 +106,6 @@ def _check_approve(options: argparse.Namespace) -> None:
     problem = ""
     if options.break_glass != (options.reason is not None):
         problem = "--break-glass and --reason must be used together"
-    elif options.all == bool(options.resources):
-        problem = "name the changes to approve, or use --all"
     elif options.all and (options.plan or options.rows or options.break_glass):
         problem = "--all shows what it finds and asks; it does not go with --plan, --rows and --break-glass"
     elif options.break_glass and len(options.resources) > 1:

@@ -341,7 +341,7 @@ def test_approve_without_a_terminal_signs_only_what_is_named(gitops, cluster, fo
     assert first(shown) == "cluster approve: delete graph.knowledge"
     assert "approval_not_confirmed" in shown
     named = gitops.seen("--config", folder)[1]
-    assert f"gitops approve graph.knowledge --rows 0 --config {folder} --plan {named}" in shown
+    assert f"gitops approve graph.knowledge --config {folder} --plan {named}" in shown
     refused = gitops.json("--as", "sam", "approve", "graph.knowledge", "--config", folder, "--plan", "0" * 64, code=1)
     assert codes(refused) == ["approval_plan_changed"]
     assert refused["changes"][0]["resource"] == "graph.knowledge"

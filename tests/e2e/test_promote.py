@@ -132,7 +132,7 @@ def test_what_cannot_be_promoted_is_refused(loop: Loop) -> None:
         (("stagin", "brain"), "cluster_not_found", "did you mean `staging`?"),
         (("brain", "brain"), "usage_error", "name two clusters"),
         (("fresh", "brain"), "ledger_missing", "gitops import --cluster fresh"),
-        (("staging", "brain"), "promotion_refused", "at the beginning of a line"),
+        (("staging", "brain"), "promotion_refused", "begin a line with each top-level key"),
     ):
         refused = loop.gitops("alice", "promote", *words, check=False)
         assert (refused.code != 0, code in refused.text, remedy in refused.text) == (True, True, True), refused.text

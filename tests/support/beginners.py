@@ -111,10 +111,18 @@ def said(case: dict[str, Any], folder: Path) -> str:
 @contextmanager
 def _without(packages: Sequence[str]) -> Iterator[None]:
     """While the block runs these packages are not installed, and what imports them was never imported."""
-    with patch.dict(sys.modules, dict.fromkeys(packages)):
-        for name in ("gitops.server.http", "gitops.server.service", "gitops.cli.lsp.server") if packages else ():
-            sys.modules.pop(name, None)
+    importing = ("gitops.server.http", "gitops.server.service", "gitops.cli.lsp.server") if packages else ()
+    held = {name: sys.modules[name] for name in (*packages, *importing) if name in sys.modules}
+    sys.modules.update(dict.fromkeys(packages))  # type: ignore[arg-type]
+    for name in importing:
+        sys.modules.pop(name, None)
+    try:
         yield
+    finally:
+        # What the block imported stays imported: a driver cannot be loaded twice.
+        for name in (*packages, *importing):
+            sys.modules.pop(name, None)
+        sys.modules.update(held)
 
 
 def _run(command: str) -> tuple[int, str]:
