@@ -148,7 +148,7 @@ def _refused(outcome: ApproveOutcome, error: GitopsError, address: Address) -> A
 
 
 def _add_refusal(problems: Diagnostics, error: GitopsError, address: Address) -> None:
-    """Add why there is no approval; here that is an error, also with a code that is usually a warning."""
+    """Add the reason why nothing was approved, always as an error: some of its codes are warnings elsewhere."""
     problems.add(error.code, error.path or address, error.detail, severity=Severity.ERROR, fix=error.fix)
 
 

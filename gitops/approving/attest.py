@@ -20,7 +20,7 @@ from gitops.approvals.decisions import revoked_approvals, verify_revocations
 from gitops.approvals.verify import verify_approval
 from gitops.approving.approve import Written, approve_in_session, read_gated_change
 from gitops.approving.decide import DecisionContext, revoke
-from gitops.approving.sign import ApprovalPublisher, GatedChange, publish_approval
+from gitops.approving.sign import ApprovalPublisher, GatedChange, push_approvals, write_approval_commit
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
@@ -91,7 +91,9 @@ def attest(
                 what = f"the attestation of this {grant.source} of {principal} was revoked"
                 raise GitopsError(Code.APPROVAL_REVOKED, f"{what}; approve again with a new one", path=address)
         attested = replace(grant, tree=tree)
-        return publish_approval(gated, publisher, via=Via.FORGE, grant=attested, principal=principal)
+        approval, update = write_approval_commit(gated, publisher, via=Via.FORGE, grant=attested, principal=principal)
+        push_approvals(gated.workspace, publisher, [update])
+        return approval, update.new
 
     return approve_in_session(workspace, address, prepare)
 

@@ -77,26 +77,6 @@ class GatedChange:
         )
 
 
-def publish_approval(
-    gated: GatedChange,
-    publisher: ApprovalPublisher,
-    *,
-    via: Via,
-    grant: ForgeGrant | None = None,
-    emergency: str | None = None,
-    principal: str | None = None,
-) -> tuple[Approval, str]:
-    """Write, verify and push an approval commit; gives the document and the commit.
-
-    Arguments and errors are those of `write_approval_commit` and `push_approvals`.
-    """
-    approval, update = write_approval_commit(
-        gated, publisher, via=via, grant=grant, emergency=emergency, principal=principal
-    )
-    push_approvals(gated.workspace, publisher, [update])
-    return approval, update.new
-
-
 def push_approvals(workspace: Workspace, publisher: ApprovalPublisher, updates: Sequence[RefUpdate]) -> None:
     """Push the branches of approvals, all or none. Raises GitopsError `approval_write_error`, `push_refused`, RemoteError."""
     try:

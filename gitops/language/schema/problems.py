@@ -37,7 +37,7 @@ class ProblemCollector:
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem: the tree lacks a part, so unknown names that it may declare are not reported any more."""
+        """Add a grammar problem. The part that the tree lacks may declare unknown names, so they stop being reported."""
         self.incomplete = True
         self.add(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
