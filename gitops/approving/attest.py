@@ -70,20 +70,16 @@ def attest(
             raise GitopsError(Code.APPROVAL_STALE, detail)
         listing = current.opened.ledger.approvals()
         # Those of the same review or comment, of any commit. Login and address are for people, and may change.
-        same = [found for found in _attestations(listing) if _identity(found[2]) == _identity(grant)]
-        verified = verify_revocations(
-            [evidence for evidence, _, _ in same],
-            listing.decisions,
-            gated.trust,
-            target=target,
-            at=gated.at,
+        same = [attested for attested in _attestations(listing) if _identity(attested[2]) == _identity(grant)]
+        evidence = [found for found, _, _ in same]
+        revoked = revoked_approvals(
+            verify_revocations(evidence, listing.decisions, gated.trust, target=target, at=gated.at)
         )
-        revoked = revoked_approvals(verified)
         need = replace(gated.need(), consumed=gated.consumed, revoked=revoked)
-        for evidence, approval, given in same:
+        for found, approval, given in same:
             equal = (given.commit, given.tree) == (reviewed, tree)
-            if equal and verify_approval(evidence, need, gated.trust).accepted:
-                return approval, evidence.commit
+            if equal and verify_approval(found, need, gated.trust).accepted:
+                return approval, found.commit
         # Otherwise the next event would restore what was revoked.
         for _, approval, _ in same:
             identity = (approval.approval_id, principal)
