@@ -210,6 +210,12 @@ ledger_chain_broken | E | the ledger chain is broken
 ledger_signature_invalid | E | a ledger entry is not signed by a ledger key
   an entry is unsigned, or signed by a key that may not write the ledger
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair
+changeset_state_invalid | E | this cannot happen to the changeset now
+  an event does not follow from the state that the changeset is in
+  -> show what the ledger recorded of it: gitops log
+changeset_invalid | E | the record of a changeset cannot be read
+  the record or an event of a changeset does not have the declared form
+  -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair
 ledger_entry_invalid | E | a ledger entry contradicts itself
   an entry disagrees with its own documents
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair

@@ -179,6 +179,8 @@ class Code(StrEnum):
     APPROVAL_QUORUM = "approval_quorum"
     LEDGER_CHAIN_BROKEN = "ledger_chain_broken"
     LEDGER_SIGNATURE_INVALID = "ledger_signature_invalid"
+    CHANGESET_INVALID = "changeset_invalid"
+    CHANGESET_STATE_INVALID = "changeset_state_invalid"
     LEDGER_ENTRY_INVALID = "ledger_entry_invalid"
     LEDGER_STATE_MISMATCH = "ledger_state_mismatch"
     LEDGER_BLOB_MISMATCH = "ledger_blob_mismatch"

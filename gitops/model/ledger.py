@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -207,6 +208,14 @@ def changeset_key(cluster: str, kind: str, subject: str, *, attempt: int = 1, pa
     """
     form = {"attempt": attempt, "cluster": cluster, "kind": kind, "part": part, "subject": subject}
     return "chs-" + base64.b32encode(hashlib.sha256(canonical(form)).digest()[:10]).decode().lower()
+
+
+_CHANGESET_KEY = re.compile(r"chs-[a-z2-7]{16}\Z")
+
+
+def is_changeset_key(text: str) -> bool:
+    """Whether a text has the form of a changeset's key."""
+    return _CHANGESET_KEY.match(text) is not None
 
 
 class Status(StrEnum):
