@@ -24,7 +24,7 @@ have passed: they run last, and not at all after any failure. Policies of delete
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from gitops.model.address import CLUSTER_SCOPE, Address, Kind
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
-from gitops.plan.layers import serial_order, validate
+from gitops.plan.layers import VIA_UNCHANGED, between, reached, serial_order, validate
 
 BARRIER = Address("barrier.catalog")
 BARRIER_KIND = "barrier"
@@ -106,20 +106,6 @@ class _Plan:
     desired: References
     recorded: References
 
-    def reached(self, start: Address, references: References) -> list[tuple[Address, tuple[Address, ...]]]:
-        """What `start` refers to, nearest first, each with the unchanged resources between."""
-        found: dict[Address, tuple[Address, ...]] = {}
-        queue: deque[tuple[Address, tuple[Address, ...]]] = deque([(start, ())])
-        while queue:
-            name, between = queue.popleft()
-            for target in references.get(name, ()):
-                if target in found:
-                    continue
-                found[target] = between
-                if target not in self.active:
-                    queue.append((target, (*between, target)))
-        return list(found.items())
-
 
 def _references(dependencies: Iterable[Dependency]) -> References:
     targets: dict[Address, set[Address]] = {}
@@ -132,34 +118,36 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
     """Edges that the references of one change give, by the table of this module."""
     edges: list[ExecEdge] = []
     name, deleted = change.address, change.action is Action.DELETE
-    for target, between in () if deleted else plan.reached(name, plan.desired):
+    found = {} if deleted else reached(name, plan.desired, plan.active)
+    for target in found:
         other = plan.changes.get(target)
         if other is None:
             continue
         if other.action is Action.DELETE:
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
-            edges.append(_edge(other, change, (name, other.address), between))
+            edges.append(_edge(other, change, (name, other.address), between(found, name, target)))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
-    for target, between in plan.reached(name, plan.recorded):
+    found = reached(name, plan.recorded, plan.active)
+    for target in found:
         other = plan.active.get(target)
         if other is None:
             continue
         if other.action is Action.DELETE and (name.kind, other.address.kind) == _GUARD:
             edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
         elif other.action is Action.DELETE:
-            edges.append(_edge(change, other, (name, other.address), between))
+            edges.append(_edge(change, other, (name, other.address), between(found, name, target)))
         elif deleted:
-            edges.append(_edge(other, change, (name, other.address), between))
+            edges.append(_edge(other, change, (name, other.address), between(found, name, target)))
     return edges
 
 
-def _edge(before: Change, after: Change, reference: tuple[Address, Address], between: tuple[Address, ...]) -> ExecEdge:
-    """An edge whose reason is the reference from the first address to the second, through the unchanged resources `between`."""
+def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[Address, ...]) -> ExecEdge:
+    """An edge whose reason is the reference from the first address to the second, by the `way` of unchanged resources."""
     source, target = reference
-    if between:
-        reason, detail = "via_unchanged", " > ".join(between)
+    if way:
+        reason, detail = VIA_UNCHANGED, " > ".join(way)
     else:
         reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
         detail = target if target.graph is None else target.graph

@@ -1,4 +1,4 @@
-"""Shape of an execution graph: neighbours, layers, cycles, and whether it may be run at all.
+"""Shape of an execution graph: neighbours, layers, cycles, its transpose, a part of it, and whether it may be run at all.
 
 Every collection is sorted, so the same graph always gives the same answer. Nothing here recurses: a chain may be as long
 as a plan is.
@@ -6,13 +6,20 @@ as a plan is.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Container, Mapping
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from typing import TypeVar
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
-from gitops.model.plan import ExecutionGraph
+from gitops.model.plan import ExecEdge, ExecutionGraph
+
+VIA_UNCHANGED = "via_unchanged"
+"""The reason of an edge that stands for a path through what has no node; its detail is that path."""
+
+N = TypeVar("N", bound=str)
 
 Neighbours = Mapping[str, tuple[str, ...]]
 
@@ -94,6 +101,53 @@ def cycles(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
     distinct = {id(members): members for members in component.values()}.values()
     looped = (m for m in distinct if len(m) > 1 or m[0] in after[m[0]])
     return tuple(sorted(tuple(sorted(members)) for members in looped))
+
+
+def transposed(graph: ExecutionGraph) -> ExecutionGraph:
+    """The way back: all edges and positions turned round; actions, reasons and locks are kept. Twice gives the same graph."""
+    ends = [node.position for node in graph.nodes]
+    mirror = min(ends, default=0) + max(ends, default=0)
+    nodes = (replace(node, position=mirror - node.position) for node in reversed(graph.nodes))
+    edges = (replace(edge, before=edge.after, after=edge.before) for edge in graph.edges)
+    return ExecutionGraph(tuple(nodes), tuple(sorted(edges)))
+
+
+def restricted(graph: ExecutionGraph, kept: Collection[str]) -> ExecutionGraph:
+    """The graph of the `kept` nodes alone, in the same order: who waited for another, directly or not, still does.
+
+    Where only other nodes were between two, the edge is `via_unchanged` and its detail the shortest way through them.
+    """
+    after, _ = neighbours(graph)
+    edges = {edge for edge in graph.edges if edge.before in kept and edge.after in kept}
+    for start in (name for name in after if name in kept):
+        found = reached(start, after, kept)
+        for target in (name for name in found if name in kept and found[name] != start):
+            edges.add(ExecEdge(start, target, VIA_UNCHANGED, " > ".join(between(found, start, target))))
+    return ExecutionGraph(tuple(node for node in graph.nodes if node.id in kept), tuple(sorted(edges)))
+
+
+def reached(start: N, links: Mapping[N, tuple[N, ...]], ends: Container[N]) -> dict[N, N]:
+    """What `start` leads to, nearest first, each with what is before it on the way; no way goes on behind one of `ends`."""
+    found: dict[N, N] = {}
+    queue = deque([start])
+    while queue:
+        name = queue.popleft()
+        for target in links.get(name, ()):
+            if target not in found:
+                found[target] = name
+                if target not in ends:
+                    queue.append(target)
+    return found
+
+
+def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
+    """The way from `start` to `target` in what `reached` found, without these two."""
+    way: list[N] = []
+    name = found[target]
+    while name != start:
+        way.append(name)
+        name = found[name]
+    return tuple(reversed(way))
 
 
 def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:

@@ -16,7 +16,7 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, GRAPH_MOVING, build_graph
-from gitops.plan.layers import cycles, layers, validate
+from gitops.plan.layers import cycles, layers, restricted, transposed, validate
 from gitops.render.graph import to_json
 
 A, B = "a" * 64, "b" * 64
@@ -293,6 +293,19 @@ def test_layers_leave_out_cycles_and_what_follows():
     graph = plain(("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e"), extra="f")
     assert layers(graph) == (("a", "f"),)
     assert cycles(graph) == (("b", "c"), ("e",))
+
+
+def test_the_way_back_leaves_out_what_cannot_go_back():
+    graph = plain(("a", "b"), ("b", "c"), ("a", "d"), ("d", "c"))
+    back = transposed(restricted(graph, {"a", "c", "d"}))
+    assert [(n.id, n.position) for n in back.nodes] == [("d", 0), ("c", 1), ("a", 3)]
+    assert [(e.before, e.after, e.reason, e.detail) for e in back.edges] == [
+        ("c", "a", "via_unchanged", "b"),
+        ("c", "d", "explicit_dependency", ""),
+        ("d", "a", "explicit_dependency", ""),
+    ]
+    assert restricted(plain(("a", "b"), ("b", "a")), {"a"}).edges == (ExecEdge("a", "a", "via_unchanged", "b"),)
+    assert transposed(ExecutionGraph()) == restricted(graph, ()) == ExecutionGraph()
 
 
 def test_json_form():
