@@ -1,0 +1,186 @@
+"""The text and JSON of changesets: lists, whole records, and the items of their stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from gitops.changesets.stream import FullState, StreamItem
+from gitops.core.clock import parse_timestamp
+from gitops.ledger.changesets import CHANGESET, EVENT
+from gitops.model import changeset as model
+from gitops.model.changeset import Changeset, ChangesetEvent, RuntimeState
+from gitops.render.characters import visible
+from gitops.render.json import Form, present
+
+__all__ = ["item_form", "item_lines", "list_form", "list_text", "record_form", "record_text"]
+
+_SHORT = 12
+_HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def list_text(records: Sequence[Changeset], now: datetime) -> str:
+    """A table: key, state, age since the creation, merge commit, numbers of members by their state, and the error."""
+    if not records:
+        return "no changesets\n"
+    rows = [_HEADS, *(_row(record, now) for record in records)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "".join(line + "\n" for line in lines)
+
+
+def list_form(records: Iterable[Changeset]) -> list[Form]:
+    """What a list says of each changeset, as JSON; `gitops changeset show` has the whole record."""
+    return [
+        {
+            "key": each.key,
+            "kind": each.kind.value,
+            "attempt": each.attempt,
+            "part": each.part,
+            "state": each.state.value,
+            "phase": each.phase,
+            "created_at": each.created_at,
+            "updated_at": each.updated_at,
+            **present(merge_commit=each.source.merge_commit, pull_request=each.source.pull_request),
+            "counts": dict(sorted(_counts(each).items())),
+            "removals": len(each.removals),
+            "needs_attention": each.needs_attention,
+            **present(error=each.error, retry_of=each.retry_of),
+        }
+        for each in records
+    ]
+
+
+def record_form(record: Changeset) -> Form:
+    """The record as the ledger keeps it."""
+    return CHANGESET.form(record)
+
+
+def record_text(record: Changeset, events: Iterable[ChangesetEvent] = ()) -> str:
+    """A whole record for people, and below it the events that it is made of, if they are given."""
+    source, plan, base = record.source, record.plan, record.base
+    part = "" if record.part == "1/1" else f", part {record.part}"
+    again = "" if record.retry_of is None else f", again after {record.retry_of}"
+    merge = "" if source.merge_commit is None else f" of {source.merge_commit[:_SHORT]}"
+    lines = [
+        f"changeset {record.key}: {record.state}",
+        f"  {record.kind}{merge}, attempt {record.attempt}{part}{again}",
+        f"  created {record.created_at}, newest event {record.updated_at}",
+    ]
+    facts = [f"branch {source.branch}"] if source.branch is not None else []
+    facts += [f"change request {source.pull_request}"] if source.pull_request is not None else []
+    facts += [f"by {source.actor}"] if source.actor is not None else []
+    lines += [f"  {', '.join(facts)}"] if facts else []
+    others = [each for each in record.covers if each != source.merge_commit]
+    lines += [f"  brings in {each[:_SHORT]} as well" for each in others]
+    lines.append(f"  plan {plan.digest[:_SHORT]}: {plan.nodes} node(s), {plan.edges} edge(s), {plan.layers} layer(s)")
+    moved = "" if record.result is None else f", now revision {record.result.state_revision}"
+    lines.append(f"  on top of revision {base.state_revision}{moved}")
+    for name in ("prepared", "committed", "drained", "finalized"):
+        at = getattr(record.barriers, name)
+        lines += [f"  {name} {at}"] if at is not None else []
+    lines += [f"  ERROR {record.error}"] if record.error is not None else []
+    lines += (
+        ["  needs attention: a step after the commit failed; each run tries it again"] if record.needs_attention else []
+    )
+    for member in record.members:
+        failed = "" if member.runtime.error is None else f": {member.runtime.error}"
+        lines.append(f"  {member.action} {member.address} ({member.effect}): {member.runtime.state}{failed}")
+    for removal in record.removals:
+        by = "" if removal.approval is None else f", approval {removal.approval}"
+        lines.append(f"  remove {removal.address}: {removal.state}{by}")
+    for left in record.excluded:
+        lines.append(
+            f"  left out {left.address}: {left.disposition}{'' if left.reason is None else f', {left.reason}'}"
+        )
+    lines += [f"  left behind {orphan.address}: {orphan.reason}" for orphan in record.orphaned]
+    lines += [f"  event {each.seq}  {each.at}  {_what(each.happening)}" for each in events]
+    return "".join(visible(line) + "\n" for line in lines)
+
+
+def item_form(item: StreamItem) -> Form:
+    """An item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
+    if not isinstance(item.what, FullState):
+        event = EVENT.form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
+        return {**event, "more": item.more}
+    state = item.what
+    data = {
+        "state_revision": state.state_revision,
+        "config_digest": state.config_digest,
+        "resources": {address: state.resources[address] for address in sorted(state.resources)},
+        "changesets": [record_form(each) for each in state.changesets],
+    }
+    named = {"v": 1, "seq": item.seq, "at": item.at, "cluster": item.cluster, "changeset": None}
+    return {**named, "type": "full_state", "data": data, "more": item.more}
+
+
+def item_lines(item: StreamItem) -> list[str]:
+    """An item of a stream for people; a full state has a line for each changeset in it."""
+    if not isinstance(item.what, FullState):
+        return [visible(f"{item.at}  {item.changeset} {_what(item.what)}")]
+    lines = [f"{item.at}  revision {item.what.state_revision}, {len(item.what.resources)} resource(s) applied"]
+    for each in item.what.changesets:
+        error = "" if each.error is None else f": {each.error}"
+        lines.append(f"{each.updated_at}  {each.key} is {each.state}{error}")
+    return [visible(line) for line in lines]
+
+
+def _row(record: Changeset, now: datetime) -> tuple[str, ...]:
+    created = parse_timestamp(record.created_at)
+    age = "" if created is None else _age(max(0, int((now - created).total_seconds())))
+    state = f"{record.state}!" if record.needs_attention else record.state.value
+    merge = "" if record.source.merge_commit is None else record.source.merge_commit[:_SHORT]
+    numbers = ", ".join(f"{number} {how}" for how, number in sorted(_counts(record).items()))
+    return tuple(map(visible, (record.key, state, age, merge, numbers or "none", record.error or "")))
+
+
+def _counts(record: Changeset) -> Counter[str]:
+    """How many members are in each state, and how many resources are removed."""
+    counts = Counter(member.runtime.state.value for member in record.members)
+    counts.update(f"removal {removal.state}" for removal in record.removals)
+    return counts
+
+
+def _age(seconds: int) -> str:
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= unit:
+            return f"{seconds // unit}{name}"
+    return f"{seconds}s"
+
+
+def _what(what: model.Happening) -> str:
+    """What happened, in a few words."""
+    match what:
+        case model.Created(record=record):
+            merge = "" if record.source.merge_commit is None else f" for merge {record.source.merge_commit[:_SHORT]}"
+            removed = f", {len(record.removals)} to remove" if record.removals else ""
+            return f"created{merge}: {len(record.members)} to change{removed}"
+        case model.RuntimeUpdated(address=address, runtime=runtime):
+            error = "" if runtime.state is not RuntimeState.FAILED or runtime.error is None else f": {runtime.error}"
+            return f"{address} {runtime.state}{error}"
+        case model.Staged(address=address):
+            return f"{address} staged"
+        case model.Prepared():
+            return "prepared"
+        case model.Committed():
+            return f"committed: revision {what.state_revision}"
+        case model.Drained():
+            return f"drained: {what.evidence}"
+        case model.Removed(address=address):
+            return f"{address} deleted"
+        case model.Finalized(result=result):
+            numbers = ", ".join(f"{number} {how}" for how, number in sorted(result.counts.items()) if number)
+            return f"finalized: {'nothing to change' if result.no_change else numbers or 'done'}"
+        case model.RollingBack():
+            return f"rolling back: {what.error}"
+        case model.Failed():
+            left = f"; {len(what.orphaned)} left behind" if what.orphaned else ""
+            return f"failed: {what.error}{left}"
+        case model.ApprovalRequired(address=address):
+            return f"{address} needs an approval"
+        case model.ApprovalConsumed(address=address):
+            return f"{address} consumed approval {what.approval}"
+        case model.RecoverySwept(address=address):
+            return f"{address} recovered: {what.outcome}"
