@@ -1,0 +1,53 @@
+"""Laws of the way back through an execution graph, over random graphs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gitops.model.plan import ExecutionGraph
+from gitops.plan.layers import neighbours, serial_order
+from gitops.plan.transpose import restrict, transpose
+from tests.property.test_scheduler_laws import graphs
+from tests.support.effort import cases
+
+
+def _reached(graph: ExecutionGraph) -> dict[str, set[str]]:
+    after, _ = neighbours(graph)
+    found: dict[str, set[str]] = {}
+    for name in reversed(serial_order(graph)):
+        found[name] = {other for target in after[name] for other in ({target} | found[target])}
+    return found
+
+
+@settings(max_examples=cases(40))
+@given(graphs(largest=12))
+def test_the_transpose_of_the_transpose_is_the_graph(graph: ExecutionGraph) -> None:
+    assert transpose(transpose(graph)) == graph
+
+
+@settings(max_examples=cases(40))
+@given(graphs(largest=12))
+def test_what_depends_on_a_change_is_undone_before_it(graph: ExecutionGraph) -> None:
+    back = serial_order(transpose(graph))
+    assert sorted(back) == sorted(node.id for node in graph.nodes)
+    place = {name: at for at, name in enumerate(back)}
+    assert all(place[edge.after] < place[edge.before] for edge in graph.edges)
+
+
+@settings(max_examples=cases(40))
+@given(graphs(largest=12), st.data())
+def test_what_is_left_out_loses_no_order_and_adds_none(graph: ExecutionGraph, data: st.DataObject) -> None:
+    keep = set(data.draw(st.lists(st.sampled_from([n.id for n in graph.nodes]), unique=True))) if graph.nodes else set()
+    kept = restrict(graph, keep)
+    assert [node for node in graph.nodes if node.id in keep] == list(kept.nodes)
+    before, after = _reached(graph), _reached(kept)
+    assert {name: reached & keep for name, reached in before.items() if name in keep} == after
+    assert transpose(transpose(kept)) == kept
+    assert _reached(transpose(kept)) == _reached(restrict(transpose(graph), keep))
+
+
+@settings(max_examples=cases(20))
+@given(graphs(largest=12))
+def test_nothing_changes_if_all_is_kept(graph: ExecutionGraph) -> None:
+    assert restrict(graph, {node.id for node in graph.nodes}) == graph
