@@ -63,7 +63,8 @@ class ExecNode:
 
     `id` is the address (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
     tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
-    node of the group starts (graph-moving work stops at its first failure); empty means none.
+    node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
+    has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same.
     """
 
     id: str
@@ -72,6 +73,13 @@ class ExecNode:
     position: int
     locks: tuple[LockClaim, ...] = ()
     group: str = ""
+    effect: Effect = Effect.STAGE
+    lifted: bool = False
+
+    @property
+    def phase(self) -> Effect:
+        """The part of an atomic run in which the node is carried out."""
+        return Effect.PIVOT if self.lifted else self.effect
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,7 +13,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change
+from gitops.model.change import Action, Change, Disposition
 from gitops.model.kinds import Gate, Situation, rules_of
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.plan import (
@@ -28,6 +28,7 @@ from gitops.model.plan import (
 )
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
+from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
@@ -62,6 +63,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
     changes = classify(changes, replace(situation, approved=approved))
     recorded = recorded_dependencies(changes, inputs.state)
     graph, graph_problems = build_graph(changes, _reachable(changes, edges), recorded)
+    graph = with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED))
     problems.extend(graph_problems)
     schema_impact: tuple[SchemaImpact, ...] = ()
     republished: frozenset[Address] = frozenset()

@@ -1,0 +1,169 @@
+"""When each change has its effect, and the execution graph of an atomic run.
+
+| change | class |
+| --- | --- |
+| a graph is created, with its schema | stage: nothing refers to it, and an empty graph can be removed again |
+| a text is published | stage: it is found by its digest, and the commit binds it |
+| a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
+| a migration only drops | finish: readers let go of what it drops with the commit |
+| any other migration | pivot: it changes what is in use, and cannot be taken back |
+| a text, a schema or keys and rules leave or change in the ledger alone | commit |
+| a graph is deleted | finish: it destroys data |
+
+An atomic run passes four barriers: everything staged is done before `prepared`, the pivot before `committed`, and what finishes
+comes after `drained`, when nothing reads what was taken out of the applied state:
+
+    stage > prepared > pivot > committed > drained > finish > finalized
+
+A barrier would close a cycle if a change came before something that it needs. So a change that needs one of a later class moves
+behind that barrier, too: what is staged is then `lifted` behind `prepared`. A text is not: it needs nothing but the ledger to
+be published, and what could keep it from that is to be known before anything that cannot be taken back.
+
+Two changes that cannot be taken back cannot be all or nothing, so an atomic run has one pivot at most: `pivots` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from gitops.graph.port import MigrationPreview
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change
+from gitops.model.kinds import KINDS
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
+from gitops.plan.graph import BARRIER_KIND
+from gitops.plan.layers import neighbours, serial_order
+
+PREPARED, COMMITTED, DRAINED, FINALIZED = (
+    Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
+)
+BARRIERS = (PREPARED, COMMITTED, DRAINED, FINALIZED)
+"""The boundaries of an atomic run, in their order."""
+
+# Where each class runs: behind the first barrier, before the second. A commit is a barrier itself.
+_BETWEEN: Mapping[Effect, tuple[Address | None, Address]] = {
+    Effect.STAGE: (None, PREPARED),
+    Effect.PIVOT: (PREPARED, COMMITTED),
+    Effect.FINISH: (DRAINED, FINALIZED),
+}
+_REASONS = {
+    PREPARED: "stage_barrier",
+    COMMITTED: "pivot_barrier",
+    DRAINED: "drain_barrier",
+    FINALIZED: "finish_barrier",
+}
+_ADDS = frozenset({"add_property", "add_type", "update_property_metadata", "update_type_metadata"})
+_DROPS = frozenset({"drop_property", "drop_type"})
+
+
+class Classified(NamedTuple):
+    """The class of a change, and the reason for it, for people."""
+
+    effect: Effect
+    reason: str
+
+
+def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
+    """The class of each change, by the table of this module."""
+    return {change.address: _classify(change) for change in changes}
+
+
+def _classify(change: Change) -> Classified:
+    deleted = change.action is Action.DELETE
+    match change.address.kind:
+        case Kind.GRAPH if deleted:
+            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads them")
+        case Kind.GRAPH:
+            return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
+        case Kind.SCHEMA if change.action is Action.UPDATE:
+            return _classify_migration(change.migration)
+        case Kind.SCHEMA if not deleted:
+            return Classified(Effect.STAGE, "it is created with its graph")
+        case Kind.TRUST | Kind.CLUSTER:
+            return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
+        case _ if deleted:
+            return Classified(Effect.COMMIT, "it only leaves what is recorded")
+        case _:
+            return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
+
+
+def _classify_migration(migration: MigrationPreview | None) -> Classified:
+    if migration is None or not migration.supported:
+        return Classified(Effect.PIVOT, "its steps are not known")
+    steps = {_kind_of(step) for step in migration.steps}
+    if steps <= _ADDS:
+        return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
+    if steps <= _DROPS:
+        return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
+    return Classified(Effect.PIVOT, f"it cannot be taken back: {', '.join(sorted(steps - _ADDS))}")
+
+
+def _kind_of(step: Mapping[str, object]) -> str:
+    """The kind of a step; a new interface is one of its own, since no later migration can remove it."""
+    interface = step.get("kind") == "add_type" and step.get("type_kind") == "interface"
+    return "add_interface" if interface else str(step.get("kind"))
+
+
+def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
+    """The same graph, each node with the class of its change; its barriers are as they were."""
+    nodes = (n if n.kind == BARRIER_KIND else replace(n, effect=effects[Address(n.id)].effect) for n in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
+    """The ids of the nodes that cannot be taken back, in the order of the graph."""
+    return tuple(n.id for n in sorted(graph.nodes, key=lambda n: n.position) if n.effect is Effect.PIVOT)
+
+
+def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
+    """The graph of an atomic run: the nodes with their classes, along whose edges the class never decreases, and four barriers.
+
+    What only the ledger does has no node: the commit does it. `graph` is one of `build_graph`, its nodes with their effects.
+    """
+    kept = {n.id: n for n in graph.nodes if n.kind != BARRIER_KIND and n.effect is not Effect.COMMIT}
+    edges = [e for e in graph.edges if e.before in kept and e.after in kept]
+    ordered = tuple(e for e in edges if not _only_binds(kept[e.before], kept[e.after]))
+    nodes = _lift(ExecutionGraph(tuple(kept.values()), ordered))
+    return ExecutionGraph(_placed(nodes), tuple(sorted((*ordered, *_barrier_edges(nodes)))))
+
+
+def _only_binds(before: ExecNode, after: ExecNode) -> bool:
+    """Whether an edge orders nothing but what the commit does at once: a text waits for nothing of a later class."""
+    return bool(KINDS[Kind(after.kind)].catalog_suffix) and before.effect is not Effect.STAGE
+
+
+def _lift(graph: ExecutionGraph) -> list[ExecNode]:
+    """The nodes, in the order of the graph, none of them in an earlier phase than one that it needs."""
+    before = neighbours(graph)[1]
+    found = {node.id: node for node in graph.nodes}
+    for name in serial_order(graph):
+        node = found[name]
+        latest = max((found[each].phase for each in before[name]), key=lambda phase: phase.rank, default=node.effect)
+        if latest.rank <= node.effect.rank:
+            continue
+        # Behind the commit nothing is taken back.
+        lifted = latest is Effect.PIVOT
+        found[name] = replace(node, lifted=lifted, effect=node.effect if lifted else latest)
+    return sorted(found.values(), key=lambda node: node.position)
+
+
+def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:
+    """The nodes and the barriers at positions that no edge contradicts."""
+    ordered: list[ExecNode] = []
+    for barrier in BARRIERS:
+        ordered += [node for node in nodes if _BETWEEN[node.phase][1] == barrier]
+        ordered.append(ExecNode(barrier, BARRIER_KIND, Action.UPDATE, 0, effect=Effect.COMMIT))
+    return tuple(replace(node, position=position) for position, node in enumerate(ordered))
+
+
+def _barrier_edges(nodes: Iterable[ExecNode]) -> list[ExecEdge]:
+    found = [ExecEdge(a, b, _REASONS[b]) for a, b in pairwise(BARRIERS)]
+    for node in nodes:
+        behind, before = _BETWEEN[node.phase]
+        found.append(ExecEdge(node.id, before, _REASONS[before]))
+        if behind is not None:
+            found.append(ExecEdge(behind, node.id, _REASONS[behind]))
+    return found
