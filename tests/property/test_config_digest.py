@@ -15,21 +15,23 @@ from gitops.model.address import Address
 
 _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,6}", fullmatch=True)
 _texts = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=8)
-_queries = (
-    st.dictionaries(_names, st.fixed_dictionaries({"file": _texts}), max_size=3) | _texts | st.lists(_texts, max_size=3)
-)
+
+
+def _named(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Up to three named values; no two names differ in case alone, which `cluster.yaml` may not have."""
+    pairs = st.lists(st.tuples(_names, values), max_size=3, unique_by=lambda pair: pair[0].casefold())
+    return pairs.map(dict)
+
+
+_queries = _named(st.fixed_dictionaries({"file": _texts})) | _texts | st.lists(_texts, max_size=3)
 _clusters = st.fixed_dictionaries(
     {"version": st.integers(0, 3)},
     optional={
         "metadata": st.fixed_dictionaries({}, optional={"name": st.none() | _texts}),
         "storage": st.none() | _texts,
         "state": st.fixed_dictionaries({}, optional={"backend": st.none() | _texts, "lock": st.none() | st.booleans()}),
-        "graphs": st.dictionaries(
-            _names, st.fixed_dictionaries({"schema": _texts}, optional={"queries": _queries}), max_size=3
-        ),
-        "policies": st.dictionaries(
-            _names, st.fixed_dictionaries({"file": _texts, "applies_to": st.lists(_texts, max_size=3)}), max_size=3
-        ),
+        "graphs": _named(st.fixed_dictionaries({"schema": _texts}, optional={"queries": _queries})),
+        "policies": _named(st.fixed_dictionaries({"file": _texts, "applies_to": st.lists(_texts, max_size=3)})),
     },
 )
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.model.plan import ExecutionGraph
-from gitops.plan.layers import neighbours, serial_order
-from gitops.plan.transpose import restrict, transpose
+from gitops.plan.layers import neighbours, restricted, serial_order, transposed
 from tests.property.test_scheduler_laws import graphs
 from tests.support.effort import cases
 
@@ -23,13 +22,13 @@ def _reached(graph: ExecutionGraph) -> dict[str, set[str]]:
 @settings(max_examples=cases(40))
 @given(graphs(largest=12))
 def test_the_transpose_of_the_transpose_is_the_graph(graph: ExecutionGraph) -> None:
-    assert transpose(transpose(graph)) == graph
+    assert transposed(transposed(graph)) == graph
 
 
 @settings(max_examples=cases(40))
 @given(graphs(largest=12))
 def test_what_depends_on_a_change_is_undone_before_it(graph: ExecutionGraph) -> None:
-    back = serial_order(transpose(graph))
+    back = serial_order(transposed(graph))
     assert sorted(back) == sorted(node.id for node in graph.nodes)
     place = {name: at for at, name in enumerate(back)}
     assert all(place[edge.after] < place[edge.before] for edge in graph.edges)
@@ -39,15 +38,15 @@ def test_what_depends_on_a_change_is_undone_before_it(graph: ExecutionGraph) -> 
 @given(graphs(largest=12), st.data())
 def test_what_is_left_out_loses_no_order_and_adds_none(graph: ExecutionGraph, data: st.DataObject) -> None:
     keep = set(data.draw(st.lists(st.sampled_from([n.id for n in graph.nodes]), unique=True))) if graph.nodes else set()
-    kept = restrict(graph, keep)
+    kept = restricted(graph, keep)
     assert [node for node in graph.nodes if node.id in keep] == list(kept.nodes)
     before, after = _reached(graph), _reached(kept)
     assert {name: reached & keep for name, reached in before.items() if name in keep} == after
-    assert transpose(transpose(kept)) == kept
-    assert _reached(transpose(kept)) == _reached(restrict(transpose(graph), keep))
+    assert transposed(transposed(kept)) == kept
+    assert _reached(transposed(kept)) == _reached(restricted(transposed(graph), keep))
 
 
 @settings(max_examples=cases(20))
 @given(graphs(largest=12))
 def test_nothing_changes_if_all_is_kept(graph: ExecutionGraph) -> None:
-    assert restrict(graph, {node.id for node in graph.nodes}) == graph
+    assert restricted(graph, {node.id for node in graph.nodes}) == graph
