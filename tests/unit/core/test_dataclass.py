@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import field
 from threading import Barrier, Thread
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import ClassVar, Generic, TypeVar
 
 import pytest
@@ -25,7 +25,8 @@ OPTIONS = [
     {"frozen": True, "order": True},
     {"frozen": True, "kw_only": True},
 ]
-METHODS = ("__eq__", "__hash__", "__lt__", "__match_args__", "__repr__", "__setattr__")
+OF_VALUES = ("__init__", "__match_args__", "__setattr__")
+OF_COMPARISONS = ("__eq__", "__hash__", "__lt__", "__repr__")
 
 
 def declared(decorator, options):
@@ -131,11 +132,26 @@ def test_a_pickle_gives_a_whole_value_before_any_other_is_made():
     assert (first, hash(first), repr(first)) == (Kept(1), hash(Kept(1)), "Kept(x=1)")
 
 
-def test_nothing_is_written_for_a_class_without_values():
+def written(each):
+    """The methods of a class that are functions by now."""
+    return {name for name in (*OF_VALUES, *OF_COMPARISONS) if isinstance(vars(each).get(name), FunctionType | tuple)}
+
+
+def test_nothing_is_written_for_a_class_without_values_and_comparisons_for_one_that_compares_none():
     point, named, _ = declared(late.dataclass, {"frozen": True, "order": True})
-    assert not any(name in vars(each) for each in (point, named) for name in METHODS)
-    named(x=1)
-    assert all(name in vars(each) for each in (point, named) for name in METHODS)
+    assert written(point) == written(named) == set()
+    value = named(x=1)
+    assert written(point) == written(named) == set(OF_VALUES)
+    assert value == named(x=1)
+    assert (written(point), written(named)) == (set(OF_VALUES), {*OF_VALUES, *OF_COMPARISONS})
+
+
+def test_a_class_without_a_comparison_compares_and_hashes_as_any_object():
+    for decorator in (late.dataclass, dataclasses.dataclass):
+        point, named, _ = declared(decorator, {"frozen": True, "eq": False, "repr": False})
+        value = named(x=1)
+        assert (value == named(x=1), {value: 1}[value], repr(value)) == (False, 1, object.__repr__(value))
+        assert point(x=2) != value
 
 
 def test_the_first_values_of_many_threads_are_whole():
