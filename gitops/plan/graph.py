@@ -15,6 +15,10 @@ order tearing down:
 A policy guards the graphs that it is recorded to be bound to. If R is such a graph and is deleted, it is R before D, whatever D
 does: until R is gone, its policy stays as it is.
 
+A scope, which is a graph or the cluster, is under one policy. Who lets go of a scope comes before who takes it, except in two
+cases: policies that give scopes to each other, and a policy that still guards a graph that goes, since a new graph must not wait
+for that without its own policy. In both, the bindings change together when the state is written.
+
 Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
 for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
 
@@ -27,16 +31,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind
+from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
-from gitops.plan.layers import VIA_UNCHANGED, between, reached, serial_order, validate
+from gitops.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
+from gitops.plan.locks import NO_BINDINGS, Bindings, ledger_lock, moves_graph
 
 BARRIER = Address("barrier.catalog")
 BARRIER_KIND = "barrier"
@@ -49,6 +55,7 @@ _REASONS = {
     (Kind.POLICY, Kind.GRAPH): "policy_target",
 }
 _GUARD = (Kind.POLICY, Kind.GRAPH)
+_NO_LOCKS: Mapping[Address, tuple[LockClaim, ...]] = MappingProxyType({})
 _EMPTY = ExecutionGraph()
 
 References = Mapping[Address, tuple[Address, ...]]
@@ -56,12 +63,19 @@ Rank = tuple[int, str, int, str]
 
 
 def build_graph(
-    changes: Sequence[Change], dependencies: Iterable[Dependency], applied_dependencies: Iterable[Dependency]
+    changes: Sequence[Change],
+    dependencies: Iterable[Dependency],
+    applied_dependencies: Iterable[Dependency],
+    *,
+    bindings: Mapping[Address, Bindings] = NO_BINDINGS,
+    locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
+    cluster: str | None = None,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """The execution graph of the changes that apply carries out; the others have no nodes.
 
-    `dependencies` are the desired references, `applied_dependencies` those that the ledger records. The order of the
-    arguments' items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
+    `dependencies` are the desired references, `applied_dependencies` those that the ledger records. `bindings` are those of
+    policies that change, `locks` the claims of each change, `cluster` the name of the cluster. The order of the arguments'
+    items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
     schema updates; queries and policies; cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it;
     a node that an edge makes wait comes as soon as it may.
 
@@ -82,12 +96,13 @@ def build_graph(
             raise BugError(f"{name} is of no known kind, yet it is to be applied")
     plan = _Plan(by_address, active, _references(dependencies), _references(applied_dependencies))
     edges = {edge for change in active.values() for edge in _reference_edges(change, plan, problems)}
+    edges |= _handovers(plan, bindings, edges)
     late = _late(plan, edges)
     for name in active if late else ():
         edges.add(
             ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
         )
-    graph = ExecutionGraph(_nodes(plan, late), tuple(sorted(edges)))
+    graph = ExecutionGraph(_nodes(plan, late, locks, ledger_lock(cluster)), tuple(sorted(edges)))
     problems.extend(validate(graph))
     if len(problems):
         return _EMPTY, tuple(problems)
@@ -121,37 +136,72 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
     found = {} if deleted else reached(name, plan.desired, plan.active)
     for target in found:
         other = plan.changes.get(target)
-        if other is None:
+        if other is None or _by_schema(name, other.address, plan):
             continue
         if other.action is Action.DELETE:
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
-            edges.append(_edge(other, change, (name, other.address), between(found, name, target)))
+            edges.append(_edge(other, change, (name, other.address), found))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
     found = reached(name, plan.recorded, plan.active)
     for target in found:
         other = plan.active.get(target)
-        if other is None:
+        if other is None or _by_schema(name, other.address, plan):
             continue
         if other.action is Action.DELETE and (name.kind, other.address.kind) == _GUARD:
             edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
         elif other.action is Action.DELETE:
-            edges.append(_edge(change, other, (name, other.address), between(found, name, target)))
+            edges.append(_edge(change, other, (name, other.address), found))
         elif deleted:
-            edges.append(_edge(other, change, (name, other.address), between(found, name, target)))
+            edges.append(_edge(other, change, (name, other.address), found))
     return edges
 
 
-def _edge(before: Change, after: Change, reference: tuple[Address, Address], way: tuple[Address, ...]) -> ExecEdge:
-    """An edge whose reason is the reference from the first address to the second, by the `way` of unchanged resources."""
+def _edge(
+    before: Change, after: Change, reference: tuple[Address, Address], found: Mapping[Address, Address]
+) -> ExecEdge:
+    """An edge whose reason is the reference from the first address to the second, by way of what was `found` unchanged."""
     source, target = reference
+    way = between(found, source, target)
     if way:
         reason, detail = VIA_UNCHANGED, " > ".join(way)
     else:
         reason = _REASONS.get((source.kind, target.kind), "explicit_dependency")
         detail = target if target.graph is None else target.graph
     return ExecEdge(before.address, after.address, reason, detail)
+
+
+def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
+    """Whether a query has its order with its graph from their schema, since that changes too."""
+    schema = name.schema_address
+    if name.kind is not Kind.QUERY or target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
+        return False
+    return any(
+        schema in each.get(name, ()) and target in each.get(schema, ()) for each in (plan.desired, plan.recorded)
+    )
+
+
+def _handovers(plan: _Plan, bindings: Mapping[Address, Bindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
+    """The edges from policies that let go of a scope to policies that take it."""
+    guarding = {edge.after for edge in edges if edge.reason == "policy_guard"}
+    givers: dict[str, list[Address]] = {}
+    for policy in plan.active.keys() & bindings.keys() - guarding:
+        for scope in bindings[policy].released:
+            givers.setdefault(scope, []).append(policy)
+    found = {
+        ExecEdge(giver, policy, "scope_handover", scope)
+        for policy in plan.active.keys() & bindings.keys()
+        for scope in bindings[policy].taken
+        for giver in givers.get(scope, ())
+    }
+    if not found:
+        return found
+    nodes = tuple(ExecNode(name, name.kind, change.action, 0) for name, change in plan.active.items())
+    looped = {
+        name: index for index, loop in enumerate(cycles(ExecutionGraph(nodes, (*edges, *found)))) for name in loop
+    }
+    return {edge for edge in found if looped.get(edge.before, -1) != looped.get(edge.after, -2)}
 
 
 def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
@@ -170,7 +220,9 @@ def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
     return frozenset(late)
 
 
-def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
+def _nodes(
+    plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[LockClaim, ...]], ledger: LockClaim
+) -> tuple[ExecNode, ...]:
     """The nodes in plan order, with locks and failure groups."""
     ranks: dict[Address, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
     if late:
@@ -179,11 +231,11 @@ def _nodes(plan: _Plan, late: frozenset[str]) -> tuple[ExecNode, ...]:
     for position, name in enumerate(sorted(ranks, key=ranks.__getitem__)):
         change = plan.active.get(name)
         if change is None:
-            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position))
+            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position, (ledger,)))
             continue
-        group = GRAPH_MOVING if _moves_graph(change) else ""
+        group = GRAPH_MOVING if moves_graph(change) else ""
         kind = change.address.kind.value
-        nodes.append(ExecNode(name, kind, change.action, position, _claims(change, plan), group))
+        nodes.append(ExecNode(name, kind, change.action, position, locks.get(name, ()), group))
     return tuple(nodes)
 
 
@@ -200,25 +252,3 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
     if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
         return 1, graph, 0, address
     return (3 if address.kind in (Kind.TRUST, Kind.CLUSTER) else 2), "", 0, address
-
-
-def _moves_graph(change: Change) -> bool:
-    """Whether the change touches a live graph; a schema is created and deleted by its graph, which does the moving."""
-    kind = change.address.kind
-    return kind is Kind.GRAPH or (kind is Kind.SCHEMA and change.action is Action.UPDATE)
-
-
-def _claims(change: Change, plan: _Plan) -> tuple[LockClaim, ...]:
-    """Locks of one change: its graph, and the scopes that it is bound to.
-
-    A text needs none: it is published under the address of its resource, so two of them do not meet, also with equal content.
-    """
-    address, claims = change.address, set()
-    if _moves_graph(change):
-        claims.add(LockClaim(f"graph:{address.graph}"))
-    if address.kind is Kind.QUERY:
-        claims.add(LockClaim(f"graph:{address.graph}", LockMode.SHARED))
-    if address.kind is Kind.POLICY:
-        scopes = (*plan.desired.get(address, ()), *plan.recorded.get(address, ()))
-        claims.update(LockClaim(f"policy-scope:{scope}") for scope in scopes or (CLUSTER_SCOPE,))
-    return tuple(sorted(claims))

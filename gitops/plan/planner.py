@@ -10,7 +10,7 @@ from gitops.approvals.data import covers_change, data_refusal
 from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
@@ -20,6 +20,7 @@ from gitops.model.plan import (
     ApprovalRequirement,
     BreakKind,
     ContractBreak,
+    ExecutionGraph,
     Impact,
     Plan,
     PlanInputs,
@@ -30,6 +31,7 @@ from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
 from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
+from gitops.plan.locks import bindings_of, lock_claims
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
 _STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
@@ -61,9 +63,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
             problems.add(Code.APPROVAL_QUORUM, need.resource, detail)
     approved = frozenset(r.resource for r in required if r.satisfied)
     changes = classify(changes, replace(situation, approved=approved))
-    recorded = recorded_dependencies(changes, inputs.state)
-    graph, graph_problems = build_graph(changes, _reachable(changes, edges), recorded)
-    graph = with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED))
+    graph, graph_problems = _execution_graph(changes, edges, required, inputs)
     problems.extend(graph_problems)
     schema_impact: tuple[SchemaImpact, ...] = ()
     republished: frozenset[Address] = frozenset()
@@ -90,6 +90,26 @@ def make_plan(inputs: PlanInputs) -> Plan:
         breaks=breaks,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
     )
+
+
+def _execution_graph(
+    changes: Sequence[Change],
+    edges: Collection[Dependency],
+    required: Iterable[ApprovalRequirement],
+    inputs: PlanInputs,
+) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
+    desired, state = inputs.desired, inputs.state
+    bindings = bindings_of(changes, desired, state)
+    granted = {r.resource: tuple(a.approval_id for a in r.spent) for r in required if r.satisfied}
+    graph, problems = build_graph(
+        changes,
+        _reachable(changes, edges),
+        recorded_dependencies(changes, state),
+        bindings=bindings,
+        locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
+        cluster=desired.name,
+    )
+    return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
 
 
 def _removed_queries(changes: Sequence[Change]) -> tuple[ContractBreak, ...]:

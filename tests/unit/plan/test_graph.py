@@ -13,10 +13,11 @@ import pytest
 from gitops.core.errors import BugError
 from gitops.model.address import Address
 from gitops.model.change import Action, Change, Disposition
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, GRAPH_MOVING, build_graph
 from gitops.plan.layers import cycles, layers, restricted, transposed, validate
+from gitops.plan.locks import Bindings
 from gitops.render.graph import to_json
 
 A, B = "a" * 64, "b" * 64
@@ -78,7 +79,6 @@ def test_new_graph_comes_in_layers():
     assert layers(graph) == (("graph.kb",), ("policy.open", "schema.kb"), ("query.kb.find",))
     assert arrows(graph) == {
         "graph.kb -> schema.kb [graph_schema]",
-        "graph.kb -> query.kb.find [graph_query]",
         "schema.kb -> query.kb.find [schema_query]",
         "graph.kb -> policy.open [policy_target]",
     }
@@ -115,7 +115,21 @@ def test_deleted_graph_goes_after_what_rides_on_it():
     graph = build(changes, (), catalog("kb", "find"))
     assert order(graph) == [BARRIER, "query.kb.find", "schema.kb", "graph.kb"]
     assert layers(graph) == ((BARRIER,), ("query.kb.find",), ("schema.kb",), ("graph.kb",))
-    assert "query.kb.find -> graph.kb [graph_query]" in arrows(graph)
+    assert arrows(graph) - {f"{BARRIER} -> {name} [finish_barrier]" for name in order(graph)} == {
+        "query.kb.find -> schema.kb [schema_query]",
+        "schema.kb -> graph.kb [graph_schema]",
+    }
+
+
+def test_a_query_waits_for_its_graph_if_no_schema_is_between_them():
+    assert arrows(build([change("graph.kb", "create"), change("query.kb.find", "create")], catalog("kb", "find"))) == {
+        "graph.kb -> query.kb.find [graph_query]"
+    }
+    # Whoever declares no schema for the graph still gets an order.
+    both = [change(t, "create") for t in ("graph.kb", "query.kb.find", "schema.kb")]
+    assert "graph.kb -> query.kb.find [graph_query]" in arrows(
+        build(both, needs("query.kb.find -> graph.kb", "query.kb.find -> schema.kb"))
+    )
 
 
 def test_barrier_separates_graph_deletes_from_all_else():
@@ -224,37 +238,54 @@ def test_change_of_unknown_kind_is_never_scheduled():
         build_graph([change("widget.x", "delete")], (), ())
 
 
-def test_locks_by_kind():
-    changes = [
-        change("graph.new", "create"),
-        change("policy.all", "create", after="1" * 64),
-        change("policy.some", "update", after="2" * 64),
-        change("policy.gone", "delete"),
-        change("query.kb.q", "update", after="3" * 64),
-        change("query.kb.z", "delete"),
-        change("schema.kb", "update"),
-        change("schema.new", "create"),
-        change("trust.main", "update"),
-    ]
-    desired = needs("policy.some -> graph.kb", "schema.new -> graph.new")
-    recorded = needs("policy.gone -> graph.kb", "policy.some -> graph.old")
-    graph = build(changes, desired, recorded)
-    shared = LockMode.SHARED
+def bound(**policies: str) -> dict[Address, Bindings]:
+    """Policies with what they are bound to, `recorded > declared`."""
+    return {
+        Address(f"policy.{name}"): Bindings(*(tuple(part.split()) for part in text.split(">")))
+        for name, text in policies.items()
+    }
+
+
+def handovers(bindings: dict[Address, Bindings], *others: Change, recorded=()) -> set[str]:
+    actions = {True: "create", False: "update"}
+    policies = [change(name, actions[not b.recorded] if b.declared else "delete") for name, b in bindings.items()]
+    graph, problems = build_graph([*policies, *others], (), recorded, bindings=bindings)
+    assert problems == ()
+    return {f"{e.before} -> {e.after}: {e.detail}" for e in graph.edges if e.reason == "scope_handover"}
+
+
+def test_who_lets_go_of_a_scope_comes_before_who_takes_it():
+    assert handovers(bound(old="graph.a graph.b > graph.b", new="> graph.a cluster")) == {
+        "policy.old -> policy.new: graph.a"
+    }
+    assert handovers(bound(old="cluster >", new="graph.a > cluster graph.a")) == {"policy.old -> policy.new: cluster"}
+    # Who keeps a scope, or only comes to one that is free, waits for no other.
+    assert handovers(bound(old="graph.a > graph.a", new="> graph.a", other="> graph.b")) == set()
+
+
+def test_policies_that_swap_scopes_do_not_wait_for_each_other():
+    swap = bound(p="graph.a > graph.b", q="graph.b > graph.a", r="graph.c >", s="> graph.c")
+    assert handovers(swap) == {"policy.r -> policy.s: graph.c"}
+    assert handovers(bound(p="graph.a > graph.b", q="graph.b > graph.c", r="graph.c > graph.a")) == set()
+
+
+def test_who_takes_a_scope_does_not_wait_for_a_graph_to_go():
+    gone = change("graph.old", "delete")
+    bindings = bound(p="cluster graph.old >", q="> cluster")
+    assert handovers(bindings, gone, recorded=needs("policy.p -> graph.old")) == set()
+    assert handovers(bindings, gone) == {"policy.p -> policy.q: cluster"}
+
+
+def test_nodes_have_the_locks_that_are_claimed_for_them_and_barriers_the_ledger():
+    changes = [change("graph.new", "create"), change("graph.old", "delete")]
+    locks = {Address("graph.new"): (LockClaim("graph:new"),)}
+    graph, _ = build_graph(changes, (), (), locks=locks, cluster="brain")
     assert {n.id: n.locks for n in graph.nodes} == {
         "graph.new": (LockClaim("graph:new"),),
-        "policy.all": (LockClaim("policy-scope:cluster"),),
-        "policy.some": (
-            LockClaim("policy-scope:graph.kb"),
-            LockClaim("policy-scope:graph.old"),
-        ),
-        "policy.gone": (LockClaim("policy-scope:graph.kb"),),
-        "query.kb.q": (LockClaim("graph:kb", shared),),
-        "query.kb.z": (LockClaim("graph:kb", shared),),
-        "schema.kb": (LockClaim("graph:kb"),),
-        "schema.new": (),
-        "trust.main": (),
+        BARRIER: (LockClaim("ledger:brain"),),
+        "graph.old": (),
     }
-    assert [n.id for n in graph.nodes if n.group] == ["graph.new", "schema.kb"]
+    assert [n.id for n in graph.nodes if n.group] == ["graph.new", "graph.old"]
 
 
 def test_plan_order():
@@ -309,7 +340,9 @@ def test_the_way_back_leaves_out_what_cannot_go_back():
 
 
 def test_json_form():
-    graph = build([change("graph.kb", "create"), change("schema.kb", "create")], catalog("kb"))
+    locks = {Address("graph.kb"): (LockClaim("graph:kb"),)}
+    changes = [change("graph.kb", "create"), change("schema.kb", "create")]
+    graph, _ = build_graph(changes, catalog("kb"), (), locks=locks)
     assert to_json(graph) == {
         "version": 1,
         "nodes": [
