@@ -68,7 +68,7 @@ def attest(
         if tree is None:
             detail = f"the reviewed commit {reviewed[:12]} has no folder {target.path}"
             raise GitopsError(Code.APPROVAL_STALE, detail)
-        listing = current.opened.ledger.approvals()
+        listing = current.opened.ledger.approvals().complete()
         # Those of the same review or comment, of any commit. Login and address are for people, and may change.
         same = [attested for attested in _attestations(listing) if _identity(attested[2]) == _identity(grant)]
         evidence = [found for found, _, _ in same]
@@ -126,7 +126,7 @@ def revoke_lapsed(
 
     Rule 4. `reviews` are all of the request; `account` gives the name of an account as grants have it.
     """
-    view, listing = context.ledger.view(), context.ledger.approvals()
+    view, listing = context.ledger.view(), context.ledger.approvals().complete()
     if view.trust is None:
         return ()
     consumed = frozenset() if view.state is None else frozenset(view.state.approval_records)

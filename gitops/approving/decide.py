@@ -108,7 +108,7 @@ def countersign(
         debt = _find_debt(view, approval_id)
         _check_commit(_subject_of(debt), commit)
         need = DecisionNeed(context.target, now, approval_id, debt.commit, debt.principal)
-        decisions = context.ledger.approvals().decisions
+        decisions = context.ledger.approvals().complete().decisions
         recorded = () if view.state is None else view.state.approval_records
         settlements = find_settlements([debt], decisions, trust, target=context.target, at=now, recorded=recorded)
         known = next((each.commit for each in settlements), None)
@@ -123,20 +123,22 @@ def _find_approval(
 ) -> tuple[ApprovalListing, list[ApprovalEvidence], DecisionSubject]:
     """All approvals, those with this id, and what a revocation of that id is about.
 
-    Raises GitopsError `approval_spent`, `approval_not_found`.
+    Raises GitopsError `approval_spent`, `approval_not_found`, `approval_read_error`.
     """
     if view.state is not None and approval_id in view.state.approval_records:
         raise GitopsError(
             Code.APPROVAL_SPENT, f"approval {approval_id} was consumed by an applied change, so it cannot be revoked"
         )
-    listing = context.ledger.approvals()
+    listing = context.ledger.approvals().complete()
     named = [
         (evidence, evidence.approval)
         for evidence in listing.evidence
         if evidence.approval is not None and evidence.approval.approval_id == approval_id
     ]
     if not named:
-        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id} does not exist")
+        unread = next((each.problem for each in listing.evidence if each.ref.endswith(f"/{approval_id}")), "")
+        why = f"its branch has no readable approval: {unread}" if unread else "it does not exist"
+        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id}: {why}")
     # Where there are copies, the one on the branch of that name.
     evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
     about = DecisionSubject(

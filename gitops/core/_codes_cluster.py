@@ -225,8 +225,8 @@ approval_write_error | E | an approval cannot be written
   -> make the place of the approvals writable, or get permission to push gitops/approvals branches; then approve
      again: gitops approve ADDRESS
 approval_read_error | W | the approvals cannot be listed
-  __cluster/approvals is not a folder, or may not be listed
-  -> make the folder __cluster/approvals readable
+  the remote with their branches did not answer, or __cluster/approvals is not a folder or may not be listed
+  -> run the command again when the remote answers; for a ledger in a folder, make __cluster/approvals readable
 invalid_approval_artifact | W | an approval document is not valid
   the document is truncated, was edited, or is stored under another id
   -> delete the file, then approve again: gitops approve ADDRESS

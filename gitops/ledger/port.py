@@ -14,8 +14,11 @@ from typing import Protocol
 
 from gitops.config.sound import SoundRecord
 from gitops.core.clock import parse_timestamp
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import GitopsError
+from gitops.ledger import layout
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence
 from gitops.model.ledger import (
@@ -104,6 +107,12 @@ class ApprovalListing:
     problem: str | None = None
     decisions: tuple[DecisionEvidence, ...] = ()
     announced: tuple[ApprovalEvidence, ...] = ()
+
+    def complete(self) -> ApprovalListing:
+        """The listing itself. Raises GitopsError `approval_read_error` if not everything could be read."""
+        if self.problem is not None:
+            raise GitopsError(Code.APPROVAL_READ_ERROR, self.problem, path=layout.APPROVALS)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

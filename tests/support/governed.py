@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gitops.approving.approve import sign_approval
 from gitops.approving.attest import attest
 from gitops.approving.decide import DecisionContext
 from gitops.approving.sign import ApprovalPublisher
 from gitops.core.clock import timestamp
-from gitops.ledger.chain import SIGNED, approvals_prefix
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError
+from gitops.git.port import GitRemote
+from gitops.ledger.chain import BRANCHES, SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry
 from gitops.model.address import Address
 from gitops.model.approval import ForgeGrant, GrantSource
@@ -100,6 +106,31 @@ def newest(life: Life) -> LedgerEntry:
     """The newest entry."""
     head = life.repository.resolve(LEDGER) or ""
     return read_entry(life.repository.read(life.repository.commit(head).tree, "entry.json") or b"")
+
+
+@dataclass
+class _Unlisted:
+    """A remote that does not list the branches of the bot."""
+
+    behind: GitRemote
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.behind, name)
+
+    def refs(self, prefix: str, *more: str) -> Mapping[str, str]:
+        if prefix == BRANCHES:
+            raise RemoteError(Code.GIT_REMOTE_UNAVAILABLE, "server: Connection closed", retryable=True)
+        return self.behind.refs(prefix, *more)
+
+
+@contextmanager
+def unlisted(life: Life) -> Iterator[None]:
+    """While the block runs, the remote does not answer where approvals are listed; the head of the ledger is known by then."""
+    life.ledger(life.rule()).view()
+    remote = life.remote
+    life.remote = _Unlisted(remote)
+    yield
+    life.remote = remote
 
 
 def deleted(outcome: ApplyOutcome) -> bool:

@@ -13,6 +13,7 @@ from gitops.approving.approve import sign_approval
 from gitops.approving.attest import approving_reviews, attest, newest_reviews, revoke_lapsed
 from gitops.approving.decide import revoke
 from gitops.core.clock import timestamp
+from gitops.core.errors import GitopsError
 from gitops.forge.port import Account, Review, ReviewState
 from gitops.git.port import ZERO, RefUpdate
 from gitops.model.address import Address
@@ -31,6 +32,7 @@ from tests.support.governed import (
     means,
     newest,
     office,
+    unlisted,
     waiting,
     warnings,
 )
@@ -276,6 +278,17 @@ def test_a_verdict_that_is_taken_back_takes_the_attestation_along(life: Life, af
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_revoked" in warnings(outcome)
+
+
+def test_what_was_taken_back_stays_so_while_the_remote_does_not_answer(life: Life) -> None:
+    """Without the list, the same review would be taken for one that is not attested yet."""
+    made(attested(life, given := grant(life, "ada")))
+    assert revoke_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named)
+    with unlisted(life):
+        assert errors(attested(life, given)) == ["approval_read_error"]
+        with pytest.raises(GitopsError, match="Connection closed"):
+            revoke_lapsed(office(life, "bot"), 7, reviews(("ada", NO)), named)
+    assert errors(attested(life, given)) == ["approval_revoked"]
 
 
 def test_a_command_is_taken_back_by_a_later_verdict_only(life: Life) -> None:

@@ -18,7 +18,7 @@ from gitops.model.approval import Decision, DecisionKind
 from gitops.model.ledger import LockInfo
 from tests.support.audited import CONFIG, Life, person
 from tests.support.git_fixture import ssh_key
-from tests.support.governed import branches, deleted, errors, office, waiting, warnings
+from tests.support.governed import branches, deleted, errors, office, unlisted, waiting, warnings
 from tests.support.signed import drafted, signer
 
 ULID = "01BX5ZZKBKACTAV9WEVGEMMVS0"
@@ -263,3 +263,21 @@ def test_the_message_is_all_of_it(given: tuple[Life, str]) -> None:
     assert (told.reason, told.ledger_head) == ("the export is not finished", life.chain()[-1])
     assert commit.parents == (told.ledger_head,)
     assert commit.tree == life.repository.commit(told.ledger_head).tree
+
+
+def test_a_remote_that_does_not_answer_has_not_lost_the_approval(given: tuple[Life, str]) -> None:
+    """What cannot be listed is not what does not exist: the person would take the approval for gone, and it still counts."""
+    life, identity = given
+    with unlisted(life):
+        refused = revoke(office(life, "ada"), identity, "not yet")
+    assert [(d.code, d.message) for d in refused.diagnostics] == [("approval_read_error", "server: Connection closed")]
+    assert revoke(office(life, "ada"), identity, "not yet").ok
+
+
+def test_an_approval_that_cannot_be_read_is_not_called_missing(given: tuple[Life, str]) -> None:
+    life, identity = given
+    (ref,) = branches(life)
+    life.repository.update_refs([RefUpdate(ref, life.repository.resolve(ref) or ZERO, life.chain()[0])])
+    (problem,) = revoke(office(life, "ada"), identity, "not yet").diagnostics
+    assert problem.code == "approval_not_found"
+    assert "its branch has no readable approval" in problem.message
