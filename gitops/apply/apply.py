@@ -14,7 +14,7 @@ from dataclasses import replace
 from gitops.apply.adopt import adopt_former
 from gitops.apply.entries import announced_debts, check_debts, make_entry, origins_of, settle_debts
 from gitops.apply.recover import recover
-from gitops.apply.runner import run_graph
+from gitops.apply.runner import report_interrupt, run_graph
 from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import open_debts, with_debts
 from gitops.cluster.gate import AcceptedApprovals
@@ -66,7 +66,6 @@ def apply(workspace: Workspace) -> ApplyOutcome:
 
 
 def _apply(current: Session) -> ApplyOutcome:
-    workspace, problems = current.workspace, current.problems
     if not current.ready or not _may_apply(current):
         return _unchanged(current)
     if (waits := adopt_former(current)) or not settle_debts(current):
@@ -74,10 +73,19 @@ def _apply(current: Session) -> ApplyOutcome:
     run = _prepare(current)
     if run is None:
         return _unchanged(current)
-    if not _announce(run):
+    with current.workspace.cancel.work():
+        return _land(run)
+
+
+def _land(run: _Run) -> ApplyOutcome:
+    """Steps 6 to 9, which no signal breaks off: an interrupt starts nothing more, and what is done is recorded."""
+    current, workspace, problems = run.session, run.session.workspace, run.session.problems
+    if workspace.cancel.requested or not _announce(run):
+        report_interrupt(workspace.cancel, (), problems)
         return _unchanged(current, run.plan.changes)
     republished = _republished(current, run.plan)
     results = _carry_out(run)
+    report_interrupt(workspace.cancel, results, problems)
     # Step 8, with the debts that the emergencies of this run open.
     settled = settle(run.plan, current.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor)
     opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
@@ -287,6 +295,7 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
             read_source=workspace.tree.read,
             faults=workspace.faults,
             actor=workspace.actor,
+            cancel=workspace.cancel,
         )
     )
     changes: dict[str, Change] = {change.address: change for change in run.plan.changes}
@@ -306,6 +315,10 @@ def _carry_out(run: _Run) -> tuple[NodeResult, ...]:
         fail_fast=workspace.fail_fast,
         on_event=workspace.on_event,
         stop=lambda: bool(crashed),
+        cancel=workspace.cancel,
+        time_limit=workspace.time_limit,
+        recoveries={name: intent.operation_id for name, intent in run.intents.items()},
+        facts={"plan_digest": run.plan.digest, "direction": "up"},
     )
 
 
@@ -323,7 +336,9 @@ def _publish(run: _Run, results: Sequence[NodeResult], settled: Settlement) -> b
     retire = list(run.swept.retire)
     for result in results:
         intent = run.intents.get(result.node_id)
-        open_ended = result.outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN) and not result.facts.get(DISARMED)
+        open_ended = result.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE) and not result.facts.get(
+            DISARMED
+        )
         if intent is not None and not open_ended:
             retire.append(intent.operation_id)
     changed = settled.state != current.state or settled.trust_applied

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
+from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics
@@ -65,7 +66,11 @@ class ClusterProvider:
         work.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
-            version = _publish(work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence))
+            prepared = work.engine.prepare_create(uri, source, actor=work.actor, fence=intent.fence)
+            if work.cancel.requested:
+                prepared.abort()
+                raise CancelledError
+            version = _publish(prepared)
         self._record_version(intent, version, facts)
         self._fault_after("cluster_apply.after_graph_create")
 

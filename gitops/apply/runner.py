@@ -1,40 +1,60 @@
 """Run an execution graph on worker threads.
 
-One thread, the caller's, coordinates: it alone asks the schedule, reads the clock and emits events. Workers get a node and
-put one answer on a queue; they share nothing else.
+One thread, the caller's, coordinates: it alone asks the schedule, reads the clock, carries out barriers and emits events. Workers
+get a node and put one answer on a queue; they share nothing else.
 
-1. While a worker is free and no stop is requested, start what the schedule names. Barriers end at once, without a worker.
+1. While a worker is free and no stop is requested, start what the schedule names.
 2. Wait for one answer, record it, and begin again, until every node has its result.
-3. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
+3. A request to stop (`Cancellation`) starts nothing more. Work that can stop by itself does; what may be interrupted is given up
+   after a grace period, everything else is waited for. At a second request all that still runs is given up.
+4. A node that may be interrupted is given up at its time limit. A thread cannot be ended: the effect of what is given up is not
+   known, its locks stay taken, and an answer that it still gives is not looked at. Recovery finds out what has happened.
+5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
    and anything that is raised in the coordinator itself, ends the scheduling: running nodes finish, then it is raised to
    the caller. There are no results then; recovery finds out what has happened.
 
-Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed` and
-`node_skipped`; a skipped node may have been ready but never started. Nothing follows `apply_finished`.
+Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exactly one of `node_finished`, `node_failed`,
+`node_cancelled`, `node_indeterminate` and `node_skipped`; a skipped node may have been ready but never started. Nothing follows
+`apply_finished`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import PurePath
 from queue import Empty, SimpleQueue
 from traceback import walk_tb
+from types import MappingProxyType
 from typing import Any
 
+from gitops.core.cancel import Cancellation, CancelledError
 from gitops.core.clock import Clock
 from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.model.run_event import Observer, RunEvent
 from gitops.plan.graph import BARRIER_KIND
-from gitops.plan.layers import neighbours
+from gitops.plan.layers import layers, neighbours
 from gitops.plan.schedule import ENDINGS, Progress, Schedule
+
+GRACE = timedelta(seconds=10)
+"""How long a run that was asked to stop waits for what may be interrupted."""
+
+_ENDED = {
+    NodeOutcome.DONE: "node_finished",
+    NodeOutcome.UNCHANGED: "node_finished",
+    NodeOutcome.FAILED: "node_failed",
+    NodeOutcome.CANCELLED: "node_cancelled",
+    NodeOutcome.INDETERMINATE: "node_indeterminate",
+}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def run_graph(
@@ -46,28 +66,69 @@ def run_graph(
     fail_fast: bool = False,
     on_event: Observer | None = None,
     stop: Callable[[], bool] | None = None,
+    cancel: Cancellation | None = None,
+    time_limit: timedelta | None = None,
+    grace: timedelta = GRACE,
+    at_barrier: Callable[[ExecNode], NodeResult] | None = None,
+    recoveries: Mapping[str, str] = _NOTHING,
+    facts: Mapping[str, Any] = _NOTHING,
 ) -> tuple[NodeResult, ...]:
     """Carry out every node that its dependencies, locks and the failure policy allow.
 
-    `execute` is called in a worker thread, once per started node, never for a barrier. One worker gives the serial run.
-    `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop` says before each start whether to
-    start nothing more; both are called in the coordinating thread only.
+    `execute` is called in a worker thread, once per started node, never for a barrier; it raises CancelledError where it heeds
+    `cancel`. `at_barrier` carries out barriers, in the coordinating thread, while nothing before it runs; without it they end at
+    once. One worker gives the serial run. `fail_fast` starts nothing more after a failure. `on_event` gets the events, and `stop`
+    says before each start whether to start nothing more; both are called in the coordinating thread only. `recoveries` names
+    by node the operation that its intent announced, for the event of a node whose effect is not known, and `facts` are added to
+    the first event.
 
     Returns one result per node, in plan order. Raises what `Schedule` raises for a bad graph or worker count, before
     anything starts, and what ended the scheduling as described above, after running nodes finished.
     """
     schedule = Schedule(graph, workers=workers, fail_fast=fail_fast)
-    coordinator = _Coordinator(graph, schedule, execute, clock, on_event, stop)
-    with ThreadPoolExecutor(max(1, min(workers, len(graph.nodes))), "apply") as pool:
+    cancel = Cancellation() if cancel is None else cancel
+    limits = _Limits(cancel, stop, time_limit, grace)
+    coordinator = _Coordinator(graph, schedule, execute, at_barrier, clock, limits, on_event, recoveries)
+    with cancel.watched(coordinator.wake):
         try:
-            coordinator.begin(limit=workers, fail_fast=fail_fast)
-            coordinator.run(pool)
+            coordinator.begin(limit=workers, fail_fast=fail_fast, **facts)
+            coordinator.run()
         except BaseException:
-            coordinator.break_off(pool)
-            coordinator.finish(interrupted=True)
+            try:
+                coordinator.break_off()
+            finally:
+                coordinator.finish(interrupted=True)
             raise
     coordinator.finish(interrupted=False)
     return schedule.results()
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What ends a run before its work is done."""
+
+    cancel: Cancellation
+    stop: Callable[[], bool] | None
+    time_limit: timedelta | None
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What became of the work of a node; `crash` is what ends the whole run."""
+
+    result: NodeResult
+    crash: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A node at work: the number of its worker, its thread, and when it began."""
+
+    node: ExecNode
+    slot: int
+    thread: threading.Thread
+    began: datetime
 
 
 class _Coordinator:
@@ -78,24 +139,33 @@ class _Coordinator:
         graph: ExecutionGraph,
         schedule: Schedule,
         execute: Callable[[ExecNode], NodeResult],
+        at_barrier: Callable[[ExecNode], NodeResult] | None,
         clock: Clock,
+        limits: _Limits,
         on_event: Observer | None,
-        stop: Callable[[], bool] | None,
+        recoveries: Mapping[str, str],
     ) -> None:
         self._schedule = schedule
-        self._execute = execute
-        self._clock = clock
-        self._on_event = on_event
-        self._stop = stop
+        self._execute, self._at_barrier = execute, at_barrier or _pass
+        self._clock, self._limits = clock, limits
+        self._on_event, self._recoveries = on_event, recoveries
         self._before = neighbours(graph)[1]
         self._nodes = {node.id: node for node in graph.nodes}
-        self._answers: SimpleQueue[tuple[NodeResult, BaseException | None]] = SimpleQueue()
-        self._slots: dict[str, int] = {}
-        self._began: datetime | None = None
+        rounds = () if on_event is None else layers(graph)
+        self._layers = {name: number for number, layer in enumerate(rounds, start=1) for name in layer}
+        # None wakes the coordinator. A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
+        self._answers: SimpleQueue[_Answer | None] = SimpleQueue()
+        self._running: dict[str, _Work] = {}
         self._ready: dict[str, datetime] = {}
-        self._started: dict[str, datetime] = {}
+        self._began: datetime | None = None
+        self._asked: datetime | None = None
         self._outcomes: Counter[NodeOutcome] = Counter()
+        self._first_failure: str | None = None
         self._seq = 0
+
+    def wake(self) -> None:
+        """Look at the request to stop now; may be called from a signal handler and from any thread."""
+        self._answers.put(None)
 
     def begin(self, **facts: Any) -> None:
         """Emit the first event."""
@@ -106,106 +176,198 @@ class _Coordinator:
         """Emit the last event."""
         counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
         now = self._clock.now()
-        took = _milliseconds(self._began or now, now)
-        self.emit("apply_finished", at=now, counts=counts, interrupted=interrupted, duration_ms=took)
+        took = _milliseconds(now - (self._began or now))
+        if interrupted or self._asked is not None:
+            status = "interrupted" if interrupted else "cancelled"
+        else:
+            status = "done" if all(outcome.succeeded for outcome in self._outcomes) else "failed"
+        facts: dict[str, Any] = {
+            "status": status,
+            "first_failure": self._first_failure,
+            "counts": counts,
+            "duration_ms": took,
+        }
+        self.emit("apply_finished", None, now, **facts, interrupted=interrupted)
 
-    def run(self, pool: ThreadPoolExecutor) -> None:
-        """Rules 1 and 2."""
+    def run(self) -> None:
+        """Rules 1 to 4."""
         schedule = self._schedule
         self._report(Progress(ready=schedule.ready))
         while not schedule.finished:
-            while True:
-                if self._stop is not None and self._stop():
-                    self._report(schedule.stop())
-                node = schedule.next_ready()
-                # Finding out which node waits for which is slow: only for an observer.
-                for wait in () if self._on_event is None else schedule.fresh_waits():
-                    self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
-                if node is None:
-                    break
-                self._start(node, pool)
-            if not schedule.finished:
-                if not self._slots:
-                    raise BugError("nothing runs and nothing may start, yet nodes are left")
-                result, crash = self._answers.get()
-                self._end(result, self._slots.pop(result.node_id))
-                if crash is not None:
-                    raise crash
+            self._heed_requests()
+            node = schedule.next_ready()
+            # Finding out which node waits for which is slow: only for an observer.
+            for wait in () if self._on_event is None else schedule.fresh_waits():
+                self.emit("node_lock_wait", wait.node_id, locks=wait.keys, holders=wait.holders)
+            if node is not None:
+                self._start(node)
+            elif self._running:
+                self._wait()
+            elif not schedule.finished:
+                raise BugError("nothing runs and nothing may start, yet nodes are left")
 
-    def break_off(self, pool: ThreadPoolExecutor) -> None:
-        """Rule 3: let running nodes finish, and emit how they and the others ended."""
+    def break_off(self) -> None:
+        """Rule 5: let running nodes finish, and emit how they and the others ended."""
         self._report(self._schedule.stop())
-        pool.shutdown(wait=True)
+        for work in self._running.values():
+            while work.thread.is_alive() and not self._limits.cancel.abandoned:
+                work.thread.join(timeout=1)
         with suppress(Empty):
             while True:
-                result, _ = self._answers.get_nowait()
-                self._end(result, self._slots.pop(result.node_id))
+                answer = self._answers.get_nowait()
+                if answer is not None and answer.result.node_id in self._running:
+                    self._end(answer.result, self._schedule.finish)
         # A node whose hand-over to a worker was itself interrupted has no answer, so its effect is not known.
-        for name in self._schedule.running:
-            self._end(NodeResult(name, NodeOutcome.UNKNOWN), self._slots.pop(name, 0))
+        for name in tuple(self._running):
+            self._end(NodeResult(name, NodeOutcome.INDETERMINATE), self._schedule.give_up)
 
     def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> datetime:
         """Hand an event to the observer; an observer that raises gets no more events. Returns the time of the event."""
         self._seq += 1
         at = self._clock.now() if at is None else at
-        if node is not None:
-            known = self._nodes[node]
-            facts = {"action": known.action, "kind": known.kind, "position": known.position, **facts}
         if self._on_event is not None:
+            if node is not None:
+                known = self._nodes[node]
+                place = {"class": known.effect, "layer": self._layers[node], "position": known.position}
+                facts = {"action": known.action, "kind": known.kind, **place, **facts}
             observer, self._on_event = self._on_event, None
             observer(RunEvent(self._seq, at, event, node, facts))
             self._on_event = observer
         return at
 
-    def _start(self, node: ExecNode, pool: ThreadPoolExecutor) -> None:
+    def _heed_requests(self) -> None:
+        limits = self._limits
+        if limits.cancel.requested and self._asked is None:
+            running = tuple(self._running)
+            self._asked = self.emit("apply_stopping", running=running, grace_ms=_milliseconds(limits.grace))
+        if self._asked is not None or (limits.stop is not None and limits.stop()):
+            self._report(self._schedule.stop())
+
+    def _start(self, node: ExecNode) -> None:
         barrier = node.kind == BARRIER_KIND
-        slot = 0 if barrier else min(set(range(1, len(self._slots) + 2)) - set(self._slots.values()))
+        slots = {work.slot for work in self._running.values()}
+        slot = 0 if barrier else min(set(range(1, len(slots) + 2)) - slots)
+        thread = threading.Thread(target=self._work, args=(node,), name=f"apply-{slot}", daemon=True)
         self._schedule.start(node.id)
-        now = self._started[node.id] = self._clock.now()
-        waited = _milliseconds(self._ready[node.id], now)
+        now = self._clock.now()
+        self._running[node.id] = _Work(node, slot, thread, now)
+        waited = _milliseconds(now - self._ready[node.id])
         self.emit("node_started", node.id, now, worker=slot, locks=node.locks, waited_ms=waited)
         if barrier:
-            self._end(NodeResult(node.id, NodeOutcome.DONE), slot)
-            return
-        self._slots[node.id] = slot
-        pool.submit(self._work, node)
+            self._take(_answer(node, self._at_barrier))
+        else:
+            thread.start()
 
     def _work(self, node: ExecNode) -> None:
         """In a worker thread: one node, one answer, whatever happens."""
-        crash: BaseException | None = None
-        try:
-            try:
-                result = _checked(node, self._execute(node))
-            except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
-                result = _failure(node, error)
-        except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
-            result, crash = NodeResult(node.id, NodeOutcome.UNKNOWN), raised
-        self._answers.put((result, crash))
+        self._answers.put(_answer(node, self._execute))
 
-    def _end(self, result: NodeResult, worker: int) -> None:
-        name, now = result.node_id, self._clock.now()
-        started = result.started_at or self._started.get(name, now)
-        result = replace(result, started_at=started, finished_at=result.finished_at or now)
-        progress = self._schedule.finish(name, result)
-        self._outcomes[result.outcome] += 1
-        facts: dict[str, Any] = {"worker": worker, "duration_ms": _milliseconds(started, now)}
-        if result.outcome is NodeOutcome.DONE:
-            self.emit("node_finished", name, now, **facts)
+    def _wait(self) -> None:
+        """Take one answer or be woken, or give up what has run for too long."""
+        due = [end for work in self._running.values() if (end := self._end_of(work)) is not None]
+        wait = None if not due else max(0.0, (min(due) - self._clock.now()).total_seconds())
+        try:
+            answer = self._answers.get(timeout=wait)
+        except Empty:
+            self._give_up_overdue()
         else:
-            facts |= {"outcome": result.outcome, "diagnostics": result.diagnostics}
-            self.emit("node_failed", name, now, **facts)
+            if answer is not None:
+                self._take(answer)
+
+    def _take(self, answer: _Answer) -> None:
+        if answer.result.node_id in self._running:
+            self._end(answer.result, self._schedule.finish)
+        if answer.crash is not None:
+            raise answer.crash
+
+    def _end_of(self, work: _Work) -> datetime | None:
+        """When a running node is given up; None for never."""
+        limits = self._limits
+        if limits.cancel.abandoned:
+            return work.began
+        ends = [] if limits.time_limit is None else [work.began + limits.time_limit]
+        ends += [] if self._asked is None else [self._asked + limits.grace]
+        return min(ends, default=None) if work.node.interruptible else None
+
+    def _give_up_overdue(self) -> None:
+        """Rules 3 and 4."""
+        now = self._clock.now()
+        for work in tuple(self._running.values()):
+            end = self._end_of(work)
+            if end is None or end > now:
+                continue
+            problems = Diagnostics()
+            unknown = "the run did not wait for its end, so whether it took effect is not known"
+            if self._asked is None:
+                limit = f"it took longer than {self._limits.time_limit}"
+                problems.add(Code.NODE_TIMEOUT, work.node.id, f"{limit}; {unknown}")
+            else:
+                problems.add(Code.NODE_INDETERMINATE, work.node.id, unknown)
+            result = NodeResult(work.node.id, NodeOutcome.INDETERMINATE, tuple(problems))
+            self._end(result, self._schedule.give_up)
+
+    def _end(self, result: NodeResult, note: Callable[[str, NodeResult], Progress]) -> None:
+        """Record how a started node ended, and what follows."""
+        name, now, work = result.node_id, self._clock.now(), self._running.pop(result.node_id)
+        started = result.started_at or work.began
+        result = replace(result, started_at=started, finished_at=result.finished_at or now)
+        progress = note(name, result)
+        outcome, problems = result.outcome, result.diagnostics
+        self._outcomes[outcome] += 1
+        facts: dict[str, Any] = {"worker": work.slot, "outcome": outcome, "duration_ms": _milliseconds(now - started)}
+        if outcome.succeeded:
+            # A text may hold anything, also a secret.
+            facts["outputs"] = {key: value for key, value in result.facts.items() if type(value) in (bool, int)}
+        else:
+            self._first_failure = self._first_failure or name
+            if outcome is NodeOutcome.INDETERMINATE:
+                facts["recovery"] = self._recoveries.get(name)
+            first = problems[0] if problems else None
+            facts |= {"code": first and first.code, "message": first and first.message, "diagnostics": problems}
+        self.emit(_ENDED[outcome], name, now, **facts)
+        if work.node.kind == BARRIER_KIND and outcome.succeeded:
+            self.emit("barrier_reached", name, now)
         self._report(progress)
 
     def _report(self, progress: Progress) -> None:
         for name in progress.ready:
             self._ready[name] = self.emit("node_ready", name, dependencies=self._before[name])
         for skip in progress.skipped:
-            self._outcomes[skip.result.outcome] += 1
-            self.emit("node_skipped", skip.result.node_id, reason=skip.reason, blocked_by=skip.result.blocked_by)
+            result = skip.result
+            self._outcomes[result.outcome] += 1
+            self.emit(
+                "node_skipped", result.node_id, reason=skip.reason, cause=skip.cause, blocked_by=result.blocked_by
+            )
 
 
-def _milliseconds(since: datetime, now: datetime) -> int:
-    return int((now - since).total_seconds() * 1000)
+def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
+    """Add what an interrupt kept from being applied, if a run was asked to stop; without results it had not begun."""
+    changes = [result for result in results if not result.node_id.startswith(f"{BARRIER_KIND}.")]
+    left = sum(not result.outcome.succeeded for result in changes)
+    if cancel.requested and (left or not changes):
+        how = f": {left} of {len(changes)} changes are not applied" if changes else " before it changed anything"
+        problems.add(Code.APPLY_INTERRUPTED, "", f"the run was interrupted{how}")
+
+
+def _milliseconds(span: timedelta) -> int:
+    return int(span.total_seconds() * 1000)
+
+
+def _pass(barrier: ExecNode) -> NodeResult:
+    return NodeResult(barrier.id, NodeOutcome.DONE)
+
+
+def _answer(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> _Answer:
+    """What became of the work of a node, whatever it raised."""
+    try:
+        try:
+            return _Answer(_checked(node, execute(node)))
+        except CancelledError:
+            return _Answer(NodeResult(node.id, NodeOutcome.CANCELLED))
+        except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
+            return _Answer(_failure(node, error))
+    except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
+        return _Answer(NodeResult(node.id, NodeOutcome.INDETERMINATE), raised)
 
 
 def _checked(node: ExecNode, result: object) -> NodeResult:

@@ -59,17 +59,17 @@ def settle(
     failures: dict[Address, Reason] = {}
     for change in plan.changes:
         moving, result = _MOVING.get((change.address.kind, change.action)), by_node.get(change.address)
-        if moving is not None and result is not None and result.outcome is not NodeOutcome.DONE:
+        if moving is not None and result is not None and not result.outcome.succeeded:
             failures[change.address], skipped = moving
             if result.outcome in (NodeOutcome.SKIPPED, NodeOutcome.BLOCKED):
-                blocker = result.blocked_by or "an earlier failure"
-                diagnostics.add(skipped, change.address, f"not tried because of {blocker}")
+                why = f"because of {result.blocked_by}" if result.blocked_by else "because the run was stopped before"
+                diagnostics.add(skipped, change.address, f"not tried {why}")
     changes = _demote(plan.changes, failures, by_node, desired)
     for change in changes:
         if (left := left_out(change)) is not None:
             diagnostics.add_error(left)
     publishable = not any(
-        by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.UNKNOWN)
+        by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
         for c in plan.changes
         if rules_of(c.address).catalog_suffix and c.address in by_node
     )
@@ -105,7 +105,7 @@ def _demote(
     final = []
     for change in changes:
         address, result = change.address, results.get(change.address)
-        undone = result is not None and result.outcome is not NodeOutcome.DONE
+        undone = result is not None and not result.outcome.succeeded
         if change.disposition is Disposition.APPLIED and (undone or address in bound or address.graph in graphs):
             reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901

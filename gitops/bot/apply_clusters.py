@@ -54,10 +54,14 @@ def apply_cluster(
 ) -> Iterator[LogLine]:
     """Apply the newest commit of a cluster's branch, and again if the branch moved during the run.
 
-    `push` is what the event says about a push; `notes` are lines for the comment about how this run was started.
+    An interrupt starts no further round. `push` is what the event says about a push; `notes` are lines for the comment about how
+    this run was started.
     """
     applied: str | None = None
     for _ in range(_MOST_ROUNDS):
+        if context.bot.cancel.requested:
+            yield LogLine(f"apply of {rule.name}: interrupted before it began", RunResult.LOST)
+            return
         newest = context.project.head_of(rule.ref)
         if newest is None:
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
@@ -77,6 +81,8 @@ def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[Log
 
     Their plans do not change the result of the run.
     """
+    if context.bot.cancel.requested:
+        return
     requests = context.open_requests(rule.ref)[-_MOST_REPORTED:]
     for request in requests_of_cluster(context, rule, requests):
         for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):

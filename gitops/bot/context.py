@@ -8,7 +8,7 @@ the head of a request before its plan is posted, are not here: see `Project`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from gitops.approvals.origins import KnownOrigins
@@ -20,6 +20,7 @@ from gitops.bot.scopes import declared_rule, rule_at_place
 from gitops.cluster.workspace import Workspace
 from gitops.config.difference import Differences
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
+from gitops.core.cancel import Cancellation
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, Forge, Push, RequestState
@@ -51,7 +52,7 @@ class Bot:
     `actor` is the name that entries of the ledger record. `person` commits what the bot keeps in git besides the ledger; None
     keeps nothing. `approval_publisher` returns the means to sign an attestation for a cluster by its name; None without a key.
     `run_url` is the address of the job's page, if it has one. `on_report` gets every report, even without a comment; `on_event`
-    watches applies.
+    watches applies, and `cancel` asks them to stop.
     """
 
     project: Project
@@ -62,6 +63,7 @@ class Bot:
     run_url: str = ""
     on_report: Callable[[ClusterReport], object] = lambda _: None
     on_event: Observer | None = None
+    cancel: Cancellation = field(default_factory=Cancellation)
 
 
 class EventContext:
@@ -210,7 +212,7 @@ class EventContext:
             config=self.config,
             actor=self.bot.actor,
         )
-        return replace(workspace, on_event=self.bot.on_event)
+        return replace(workspace, on_event=self.bot.on_event, cancel=self.bot.cancel)
 
     def workspace_of(self, rule: ClusterRule, request: ChangeRequest) -> Workspace:
         """A cluster as a change request would merge now. Raises GitopsError like `Project.workspace_of_request`."""

@@ -14,7 +14,8 @@ from gitops.core.errors import GitopsError
 class RunResult(IntEnum):
     """How a run ended; the values are exit codes (2 is wrong usage, which no handler returns).
 
-    WAITS: nothing is wrong, a person has to decide. LOST: another run was faster, and a retry may succeed.
+    WAITS: nothing is wrong, a person has to decide. LOST: another run was faster, or this one was interrupted,
+    and a retry may succeed.
     """
 
     DONE = 0
@@ -45,11 +46,11 @@ def combined_result(results: Iterable[RunResult]) -> RunResult:
 
 
 def result_of(diagnostics: Iterable[Diagnostic]) -> RunResult:
-    """What diagnostics mean for a run: LOST if every error is a conflict."""
+    """What diagnostics mean for a run: LOST if every error is a conflict, or if it was interrupted."""
     errors = {d.code for d in diagnostics if d.severity == "error"}
     if not errors:
         return RunResult.DONE
-    return RunResult.LOST if errors <= _LOST_CODES else RunResult.PROBLEMS
+    return RunResult.LOST if errors <= _LOST_CODES or Code.APPLY_INTERRUPTED in errors else RunResult.PROBLEMS
 
 
 def diagnostics_of(error: GitopsError) -> tuple[Diagnostic, ...]:

@@ -21,8 +21,10 @@ from gitops.bot.context import Bot, ClusterReport
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_of, result_of
 from gitops.bot.silent_forge import SilentForge
+from gitops.cli.interrupts import heeding_signals
 from gitops.cli.progress import watching
 from gitops.cli.shared import USAGE, complain, lasting, open_project, show_form, shows_progress
+from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
@@ -49,6 +51,11 @@ _MAX_SUMMARY = 1024 * 1024
 
 def run(options: argparse.Namespace) -> int:
     """`gitops bot plan`, `command`, `apply`, `verify`, `drift` and `sweep`: print each line as it is logged."""
+    with heeding_signals() as cancel:
+        return _run(options, cancel)
+
+
+def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
     verb: str = options.command.name
     environ, kind = os.environ, options.forge or job_kind(os.environ) or LOCAL
     redact = Redactor(secrets_of(environ))
@@ -67,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
         event = _event(options, environ, kind)
         bot, traffic = _bot(verb, options, environ, kind, event, reports)
         with watching(options) as on_event:
-            for line in run_verb(replace(bot, on_event=on_event), verb, event, getattr(options, "cluster", None)):
+            heard = replace(bot, on_event=on_event, cancel=cancel)
+            for line in run_verb(heard, verb, event, getattr(options, "cluster", None)):
                 log(line)
     except UsageError as error:
         complain(visible(redact(f"gitops: {error.code}: {error.detail}")))

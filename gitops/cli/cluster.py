@@ -19,7 +19,9 @@ _SELECTING = ("repo", "remote", "config", "cluster", "request")
 if TYPE_CHECKING:
     from gitops.bot.project import Project
     from gitops.config.gitops_yaml import ClusterRule
+    from gitops.core.cancel import Cancellation
     from gitops.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
+    from gitops.model.run_event import Observer
     from gitops.wiring.project import LocalProject
 
 # -- what the table of commands passes to a verb -----------------------------------------------------------------------
@@ -134,15 +136,23 @@ def status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
         return StatusOutcome(config_dir=rule.path, diagnostics=tuple(problems))
 
 
-def apply(options: argparse.Namespace) -> ApplyOutcome:
+def apply(options: argparse.Namespace) -> int:
     """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends."""
-    from gitops.apply.apply import apply as run
+    from gitops.cli.interrupts import heeding_signals
     from gitops.cli.progress import watching
+
+    with heeding_signals() as cancel:
+        with watching(options) as on_event:
+            outcome = _applied(options, on_event, cancel)
+        return show(outcome, options)
+
+
+def _applied(options: argparse.Namespace, on_event: Observer | None, cancel: Cancellation) -> ApplyOutcome:
+    from gitops.apply.apply import apply as run
 
     actor, local = actor_of(options), project_of(options)
     if local is None:
-        with watching(options) as on_event:
-            return run(replace(folder_of(options, actor), on_event=on_event))
+        return run(replace(folder_of(options, actor), on_event=on_event, cancel=cancel))
     from gitops.bot.move_cluster import move_cluster
 
     local.person()
@@ -150,8 +160,8 @@ def apply(options: argparse.Namespace) -> ApplyOutcome:
     moved = move_cluster(project, rule, project.position(rule), project.config(), lambda: local.workspace(rule, actor))
     if moved.outcome is not None and (moved.refused or moved.rule is None):
         return moved.outcome
-    with watching(options) as on_event:
-        outcome = run(replace(local.workspace(moved.rule or rule, actor, in_place=True), on_event=on_event))
+    workspace = local.workspace(moved.rule or rule, actor, in_place=True)
+    outcome = run(replace(workspace, on_event=on_event, cancel=cancel))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
 
 

@@ -20,7 +20,7 @@ _BAR = 24
 
 
 class LiveView:
-    """An observer of runs. Lines about failures stay on the terminal; with `all_lines` those about every change."""
+    """An observer of runs. Lines about failures and interrupts stay on the terminal; with `all_lines` those about all changes."""
 
     def __init__(self, stream: TextIO, *, colour: bool, all_lines: bool) -> None:
         """Nothing is drawn before a run begins. `stream` is a terminal."""
@@ -50,8 +50,9 @@ class LiveView:
             self._view = self._progress.view()
             if event.type == "apply_finished":
                 self.close()
-            if line is not None and (self._all_lines or event.type == "node_failed"):
-                self._console.print(Text(line, style="red" if event.type == "node_failed" else ""), soft_wrap=True)
+            good = event.type in ("node_finished", "apply_finished")
+            if line is not None and (self._all_lines or not good):
+                self._console.print(Text(line, style="" if good else "red"), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the view, and give the cursor back."""

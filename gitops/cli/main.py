@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gitops.cli.commands.arguments import Command
 
 _SAID = 300
+_INTERRUPTED = 130  # as a shell says it: 128 and the number of the signal
 
 
 def entry() -> None:
@@ -36,13 +37,17 @@ def entry() -> None:
         sys.stderr.write(f"ERROR storage_failed: standard output: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    if code >= _INTERRUPTED:
+        # A thread that the run does not wait for may be at work, and the end of the interpreter would break it in the middle.
+        sys.stderr.flush()
+        os._exit(code)
     # The interpreter ends with collections that look at every object that is left: after hours in an editor, for seconds.
     gc.freeze()
     sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 ok, 1 any error, 2 usage."""
+    """Run one command and return its exit code: 0 ok, 1 any error, 2 usage, 130 and 143 after SIGINT and SIGTERM."""
     # A command is short and keeps most of what it allocates: frequent collections only cost time (a fifth of a large plan).
     gc.set_threshold(50_000, 20, 20)
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
@@ -62,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader closed its end (`gitops log | head`).
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return getattr(interrupt, "exit_code", _INTERRUPTED)
     except Exception as error:
         from gitops.core.codes import Code
         from gitops.core.errors import GitopsError, UsageError, system_reason

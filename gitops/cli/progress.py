@@ -59,7 +59,7 @@ def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
 
 
 class LineLog:
-    """Writes a line for each change that ended, once a run takes longer than `patience`."""
+    """Writes a line for each change that ended, once a run takes longer than `patience`; and at once that it was interrupted."""
 
     def __init__(self, write: Callable[[str], None], patience: timedelta) -> None:
         """`write` gets lines without a line feed."""
@@ -75,7 +75,7 @@ class LineLog:
         if line is None:
             return
         self._held.append(line)
-        if event.at - self._began >= self._patience:
+        if event.type == "apply_stopping" or event.at - self._began >= self._patience:
             for each in self._held:
                 self._write(each)
             self._held.clear()

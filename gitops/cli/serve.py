@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from gitops.bot.results import LogLine
 from gitops.cli.shared import OK, say, show_form
+from gitops.core.cancel import Cancellation
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
@@ -55,24 +56,28 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
     from gitops.cli.served import ServedRepository, server_environment
 
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
-    stop = StopSignal()
+    stop, cancel = StopSignal(), Cancellation()
     own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
     served = [
-        ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, faults) for path in options.repo
+        ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, cancel, faults)
+        for path in options.repo
     ]
     tokens = [each.token for each in served]
     context = ServerContext(SystemClock(), _logger(options), Redactor([*secrets, *tokens]), stop=stop, faults=faults)
     server = _server(options, {each.name: each for each in served}, secrets, context)
     signals = (signal.SIGTERM, signal.SIGINT)
 
-    def stop_once(*_: object) -> None:
-        # A second signal ends the process at once, which loses nothing either.
-        for number in signals:
-            signal.signal(number, signal.SIG_DFL)
+    def heed(*_: object) -> None:
+        # The first asks applies to start nothing more, the second to wait for nothing. A third ends the process at once, which
+        # loses nothing either.
+        if cancel.requested:
+            for number in signals:
+                signal.signal(number, signal.SIG_DFL)
+        cancel.request()
         server.stop()
 
     for number in signals:
-        signal.signal(number, stop_once)
+        signal.signal(number, heed)
     server.run()
     context.log("stopped")
     return OK

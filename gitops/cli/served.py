@@ -7,11 +7,13 @@ as a job.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine
+from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, UsageError
 from gitops.core.faults import Faults
@@ -53,13 +55,16 @@ class ServedRepository:
         kind: str | None,
         environ: Mapping[str, str],
         pause: Callable[[float], None],
+        cancel: Cancellation,
         faults: Faults,
     ) -> None:
         """Open the repository once as a check. Raises UsageError if something of the setup is missing.
 
-        `environ` is the environment of the server; `pause` waits some seconds between two attempts to reach the forge.
+        `environ` is the environment of the server; `pause` waits some seconds between two attempts to reach the forge, and
+        `cancel` asks applies to stop.
         """
         self._path, self._remote, self._environ, self._pause, self._faults = path, remote, environ, pause, faults
+        self._cancel = cancel
         # Child processes get neither token nor secret: the login is put into the address of the remote, for git alone.
         self._child_environ = {k: v for k, v in environ.items() if k not in _SECRETS}
         if kind is None:
@@ -83,7 +88,7 @@ class ServedRepository:
         watched = WatchedForge(forge)
         # Reports go to the forge; a server has no job page.
         bot = local.bot(cast(Forge, watched), self.kind, local.person(), lambda _: None)
-        yield from handle_event(bot, event)
+        yield from handle_event(replace(bot, cancel=self._cancel), event)
         if watched.failure is not None:
             raise watched.failure
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from datetime import timedelta
 from typing import Protocol
 
 from gitops.approvals.origins import made_by_no_commit
 from gitops.config.cache import CompileCache
 from gitops.config.sound import VouchedGraphs
 from gitops.config.source import SourceTree, StampedTree
+from gitops.core.cancel import Cancellation
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
@@ -30,6 +32,9 @@ from gitops.model.trust import TrustRoot
 # Facts of a result that the apply verb reads.
 DISARMED = "disarmed"
 CRASHED = "crashed"
+
+TIME_LIMIT = timedelta(minutes=10)
+"""How long a run waits for one change unless it is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +118,17 @@ class ClusterWork:
     read_source: Callable[[str], bytes]
     faults: Faults
     actor: str | None
+    cancel: Cancellation = field(default_factory=Cancellation)
 
 
 class Provider(Protocol):
     """Acts on the world. Called from worker threads, one call per node of an execution graph, locks of the node held."""
 
     def apply(self, node: ExecNode, change: Change) -> NodeResult:
-        """Carry out a node. Never raises for a failure of the work itself: that is outcome FAILED with diagnostics."""
+        """Carry out a node. Never raises for a failure of the work itself: that is outcome FAILED with diagnostics.
+
+        Raises CancelledError where the run was asked to stop, and this node has had no effect.
+        """
         ...
 
 
@@ -135,7 +144,8 @@ class Workspace:
     has it, so that a migration can be planned without reaching the graph. `proposed_scope` gives what files that are not
     committed change of where the cluster is, from the storage that they declare. `vouched` are the graphs of the folder that
     the ledger vouches for: no verb reads them. `on_event` watches applies. `workers` is how many changes are applied
-    at the same time, if a person chose it; else the stores say it.
+    at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
+    may be interrupted, and `cancel` asks it to stop.
     """
 
     tree: SourceTree
@@ -155,6 +165,8 @@ class Workspace:
     hints: Hints | None = None
     vouched: VouchedGraphs | None = None
     on_event: Observer | None = None
+    time_limit: timedelta | None = TIME_LIMIT
+    cancel: Cancellation = field(default_factory=Cancellation)
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -180,6 +180,16 @@ graph_delete_failed | E | a graph could not be deleted
 graph_delete_skipped | W | a graph delete was not attempted
   another graph failed before this delete
   -> correct the error of the other graph, then apply again: gitops apply
+apply_interrupted | E | an apply was interrupted
+  SIGINT or SIGTERM asked the run to stop: what had begun was finished and recorded, nothing more was started
+  -> apply the rest: gitops apply
+node_indeterminate | E | it is not known whether a change took effect
+  the run was interrupted a second time, or the change did not end within 10 seconds of an interrupt
+  -> apply again: gitops apply; its recovery finds out first whether the change took effect
+node_timeout | E | a change took longer than its time limit
+  the storage does not answer, or the limit is too short; whether the change took effect is not known
+  -> apply again: gitops apply; its recovery finds out first whether the change took effect; give it longer with
+    --timeout, or with apply.node_timeout in gitops.yaml
 resource_content_changed | E | a source file changed during the run
   a file was edited between plan and apply
   -> run the same command again, and do not edit files while it runs

@@ -81,6 +81,14 @@ class ExecNode:
         """The part of an atomic run in which the node is carried out."""
         return Effect.PIVOT if self.lifted else self.effect
 
+    @property
+    def interruptible(self) -> bool:
+        """Whether a run may stop waiting for it: not for a migration or a delete of a graph, which cannot be taken back."""
+        return (self.kind, self.action) not in _NEVER_INTERRUPTED
+
+
+_NEVER_INTERRUPTED = frozenset({("schema", Action.UPDATE), ("graph", Action.DELETE)})
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExecEdge:
@@ -101,13 +109,25 @@ class ExecutionGraph:
 
 
 class NodeOutcome(StrEnum):
-    """How a node ended. UNKNOWN: its effect could not be determined, so it is never retried blindly."""
+    """How a node ended.
+
+    DONE, and UNCHANGED where everything was already as it should be, succeed. FAILED: it did not. CANCELLED: it stopped when it
+    was asked to, without effect. INDETERMINATE: whether it had its effect is not known, so recovery looks before anything is
+    tried again. SKIPPED and BLOCKED never started.
+    """
 
     DONE = "done"
+    UNCHANGED = "unchanged"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    INDETERMINATE = "indeterminate"
     SKIPPED = "skipped"
     BLOCKED = "blocked"
-    UNKNOWN = "unknown"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether what depends on the node may go on."""
+        return self in (NodeOutcome.DONE, NodeOutcome.UNCHANGED)
 
 
 @dataclass(frozen=True, slots=True)

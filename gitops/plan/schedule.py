@@ -8,12 +8,14 @@ in the same order always give the same starts.
    deadlock cannot happen. What an earlier node waits for counts as taken for later ones, so there is no starvation.
 3. With one worker, the ready node of the lowest position starts: the serial run. `build_graph` numbers nodes in an order
    that no edge contradicts, so for its graphs that is the plan order.
-4. Every node ends with exactly one result. After a failure (failed, or of unknown effect):
+4. Every node ends with exactly one result. After a failure (a started node that did not succeed):
    a. of its failure group, nothing more starts: SKIPPED;
    b. whatever depends on it or on (a): BLOCKED;
    c. with `fail_fast`, everything else that has not started: SKIPPED.
    `blocked_by` names the failed node in all three. Running nodes finish.
-5. After `stop`, everything that has not started is SKIPPED, without a blocker.
+5. A running node that is given up fails in this way, and keeps its locks, since it may still be at work. What can never get its
+   locks for that is SKIPPED like (a).
+6. After `stop`, everything that has not started is SKIPPED, without a blocker.
 
 A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
 a thousand nodes that want one lock cost as little per start as nodes that want none.
@@ -22,6 +24,7 @@ a thousand nodes that want one lock cost as little per start as nodes that want 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
@@ -29,28 +32,36 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
 from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours, validate
 
-ENDINGS = frozenset({NodeOutcome.DONE, NodeOutcome.FAILED, NodeOutcome.UNKNOWN})
+ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED})
 """The outcomes that a node may have which was started; the others are the schedule's to give."""
 
 Priority = tuple[int, str]
 
 
 class SkipReason(StrEnum):
-    """Why a node never started."""
+    """Why a node never started: what it depends on failed, or was skipped, or is a barrier that was not reached, and so on."""
 
     DEPENDENCY_FAILED = "dependency_failed"
+    DEPENDENCY_SKIPPED = "dependency_skipped"
+    BARRIER_NOT_REACHED = "barrier_not_reached"
     GROUP_FAILED = "group_failed"
+    LOCK_KEPT = "lock_kept"
     FAIL_FAST = "fail_fast"
     CANCELLED = "cancelled"
 
 
+_BEHIND = frozenset({SkipReason.DEPENDENCY_FAILED, SkipReason.DEPENDENCY_SKIPPED, SkipReason.BARRIER_NOT_REACHED})
+
+
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A node that ended without having started."""
+    """A node that ended without having started. `cause` is the node that the reason is about, None after a stop."""
 
     reason: SkipReason
+    cause: str | None
     result: NodeResult
 
 
@@ -96,7 +107,7 @@ class Schedule:
         self._running: set[str] = set()
         self._results: dict[str, NodeResult] = {}
         self._claims = {node.id: _strongest(node.locks) for node in graph.nodes}
-        self._locks = _Locks()
+        self._locks, self._kept = _Locks(), _Locks()
         self._candidates = list(self._ready)
         self._parked = _Parked(self._priority)
         self._seen_waiting: set[str] = set()
@@ -175,19 +186,28 @@ class Schedule:
 
         Raises BugError when the node does not run, or the result is not one that a started node may have.
         """
-        if node_id not in self._running or result.node_id != node_id or result.outcome not in ENDINGS:
-            raise BugError(f"{node_id} cannot end with {result.outcome} of {result.node_id}")
-        self._running.remove(node_id)
+        self._end(node_id, result)
         self._locks.release(node_id, self._claims[node_id])
         self._wake(node_id)
-        self._results[node_id] = result
-        if result.outcome is NodeOutcome.DONE:
+        if result.outcome.succeeded:
             return Progress(ready=self._release(node_id))
-        return Progress(skipped=self._give_up(node_id))
+        return Progress(skipped=self._fail(node_id))
+
+    def give_up(self, node_id: str, result: NodeResult) -> Progress:
+        """Note that nothing waits for a running node any more, by rule 5, and say what follows.
+
+        Raises BugError like `finish`, and for a result that does not say that its effect is not known.
+        """
+        if result.outcome is not NodeOutcome.INDETERMINATE:
+            raise BugError(f"{node_id} was given up, so it cannot be {result.outcome}")
+        self._end(node_id, result)
+        self._kept.take(node_id, self._claims[node_id])
+        shut = [name for name in self._pending if any(map(self._kept.against, self._claims[name]))]
+        return Progress(skipped=self._fail(node_id, shut))
 
     def stop(self) -> Progress:
         """Start nothing more: whatever has not started is skipped. What runs still has to finish."""
-        skips = [self._skip(name, SkipReason.CANCELLED, None) for name in self._ordered(self._pending)]
+        skips = [self._skip(name, SkipReason.CANCELLED, None, None) for name in self._ordered(self._pending)]
         return Progress(skipped=tuple(skips))
 
     def results(self) -> tuple[NodeResult, ...]:
@@ -206,24 +226,38 @@ class Schedule:
                 freed.append(name)
         return self._ordered(freed)
 
-    def _give_up(self, failed: str) -> tuple[Skip, ...]:
-        """Rule 4: end what the failure keeps from starting."""
+    def _end(self, node_id: str, result: NodeResult) -> None:
+        if node_id not in self._running or result.node_id != node_id or result.outcome not in ENDINGS:
+            raise BugError(f"{node_id} cannot end with {result.outcome} of {result.node_id}")
+        self._running.remove(node_id)
+        self._results[node_id] = result
+
+    def _fail(self, failed: str, shut: Iterable[str] = ()) -> tuple[Skip, ...]:
+        """Rules 4 and 5: end what the failure keeps from starting; `shut` are those whose locks it keeps."""
         group = self._nodes[failed].group
-        same = self._ordered(n for n in self._pending if self._nodes[n].group == group) if group else ()
-        skips = {name: self._skip(name, SkipReason.GROUP_FAILED, failed) for name in same}
-        behind = [failed, *same]
+        mates = [name for name in self._pending if self._nodes[name].group == group] if group else []
+        first = dict.fromkeys(shut, SkipReason.LOCK_KEPT) | dict.fromkeys(mates, SkipReason.GROUP_FAILED)
+        skips = {name: self._skip(name, first[name], failed, failed) for name in self._ordered(first)}
+        behind = deque([failed, *self._ordered(skips)])
         while behind:
-            for name in self._after[behind.pop()]:
+            cause = behind.popleft()
+            for name in self._after[cause]:
                 if name in self._pending:
-                    skips[name] = self._skip(name, SkipReason.DEPENDENCY_FAILED, failed)
+                    skips[name] = self._skip(name, self._reason(cause, failed), cause, failed)
                     behind.append(name)
         if self._fail_fast:
             for name in self._ordered(self._pending):
-                skips[name] = self._skip(name, SkipReason.FAIL_FAST, failed)
+                skips[name] = self._skip(name, SkipReason.FAIL_FAST, failed, failed)
         return tuple(skips[name] for name in self._ordered(skips))
 
-    def _skip(self, name: str, reason: SkipReason, blocked_by: str | None) -> Skip:
-        outcome = NodeOutcome.BLOCKED if reason is SkipReason.DEPENDENCY_FAILED else NodeOutcome.SKIPPED
+    def _reason(self, cause: str, failed: str) -> SkipReason:
+        """Why what depends on `cause` does not start."""
+        if self._nodes[cause].kind == BARRIER_KIND:
+            return SkipReason.BARRIER_NOT_REACHED
+        return SkipReason.DEPENDENCY_FAILED if cause == failed else SkipReason.DEPENDENCY_SKIPPED
+
+    def _skip(self, name: str, reason: SkipReason, cause: str | None, blocked_by: str | None) -> Skip:
+        outcome = NodeOutcome.BLOCKED if reason in _BEHIND else NodeOutcome.SKIPPED
         result = NodeResult(name, outcome, blocked_by=blocked_by)
         self._pending.remove(name)
         at = bisect_left(self._ready, self._priority[name])
@@ -232,7 +266,7 @@ class Schedule:
             self._leave_line(name)
             self._wake(name)
         self._results[name] = result
-        return Skip(reason, result)
+        return Skip(reason, cause, result)
 
     def _leave_line(self, name: str) -> None:
         """A ready node stops being a candidate, and waits for no lock."""

@@ -17,7 +17,7 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import Address, Kind, is_name
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import NodeOutcome, NodeResult
+from gitops.model.plan import NodeResult
 from gitops.model.resource import edges_near
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
@@ -122,7 +122,7 @@ def plan_document(outcome: PlanOutcome) -> bytes:
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     outcome = comment.outcome
-    stopped = tuple(r for r in outcome.results if r.outcome is not NodeOutcome.DONE)
+    stopped = tuple(r for r in outcome.results if not r.outcome.succeeded)
     plan, again = outcome.plan, outcome.republished
     rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
     listed, counted = listed_rows(rows)

@@ -17,7 +17,13 @@ from gitops.model.run_event import RunEvent
 from gitops.plan.graph import BARRIER_KIND
 from gitops.render.characters import visible
 
-_ENDS = {"node_finished": "done", "node_failed": "failed", "node_skipped": "skipped"}
+_ENDS = {
+    "node_finished": "done",
+    "node_failed": "failed",
+    "node_cancelled": "cancelled",
+    "node_indeterminate": "indeterminate",
+    "node_skipped": "skipped",
+}
 _MOST_WAITING = 3
 
 
@@ -62,6 +68,8 @@ class RunProgress:
             numbers = ", ".join(f"{count} {how}" for how, count in self._ended.items() if count or how == "done")
             broken_off = ", then broken off" if facts["interrupted"] else ""
             return f"apply {_clock(event.at - self._began)} {numbers} of {self._changes}{broken_off}"
+        if event.type == "apply_stopping":
+            return f"apply {_clock(event.at - self._began)} {self._stopping()}"
         if node is None or facts["kind"] == BARRIER_KIND:
             return None
         text = visible(f"{facts['action']} {node}")
@@ -92,7 +100,14 @@ class RunProgress:
         line += f", {event.facts['duration_ms'] / 1000:.1f} s"
         problems: tuple[Diagnostic, ...] = event.facts.get("diagnostics", ())
         reasons = "".join(visible(f": {each.code}: {each.message}") for each in problems[:1])
-        return f"{line}, {event.facts['outcome'].upper()}{reasons}" if how == "failed" else line
+        return line if how == "done" else f"{line}, {how.upper()}{reasons}"
+
+    def _stopping(self) -> str:
+        if not self._running:
+            return "interrupted: starts nothing more"
+        return (
+            f"interrupted: starts nothing more, waits for {len(self._running)} running; interrupt again to stop waiting"
+        )
 
 
 def event_form(event: RunEvent) -> dict[str, Any]:

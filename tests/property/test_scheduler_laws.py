@@ -82,7 +82,7 @@ def graphs(draw: st.DrawFn, *, largest: int = 40) -> ExecutionGraph:
 def cases(draw: st.DrawFn, *, failures: bool = True) -> Case:
     graph = draw(graphs())
     ids = [n.id for n in graph.nodes]
-    bad = st.sampled_from([NodeOutcome.DONE] * 6 + [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
+    bad = st.sampled_from([NodeOutcome.DONE] * 6 + [NodeOutcome.FAILED, NodeOutcome.INDETERMINATE])
     endings = bad if failures else st.just(NodeOutcome.DONE)
     return Case(graph, {n: draw(st.integers(0, 5)) for n in ids}, {n: draw(endings) for n in ids})
 
@@ -486,7 +486,7 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
             for other in running:
                 assert not any(_conflict(a, b) for a in nodes[event.node].locks for b in nodes[other].locks)
             running[event.node] = worker
-        elif event.type in ("node_finished", "node_failed"):
+        elif event.type in ("node_finished", "node_failed", "node_indeterminate"):
             assert running.pop(event.node) == worker
             terminal.append(event.node)
             if event.type == "node_finished":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.served import ServedRepository
+from gitops.core.cancel import Cancellation
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent
@@ -167,7 +168,9 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
 )
 def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], kind: str | None, words: str) -> None:
     with pytest.raises(UsageError) as failure:
-        ServedRepository(str(host.clone), "origin", kind, host.environ | change, StopSignal().pause, NoFaults())
+        ServedRepository(
+            str(host.clone), "origin", kind, host.environ | change, StopSignal().pause, Cancellation(), NoFaults()
+        )
     assert failure.value.code in ("usage_error", "actor_required")
     assert words in f"{failure.value.detail}; {failure.value.fix}"
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from gitops.bot.results import LogLine
 from gitops.cli.served import ServedRepository
+from gitops.core.cancel import Cancellation
 from gitops.core.faults import NoFaults
 from gitops.forge.events import Event, TimerEvent
 from gitops.server.queue import EventState
@@ -155,7 +156,7 @@ def as_server(hub: Hub, folder: Path) -> Iterator[AsServer]:
     environ = server_environment_of(hub)
     # What the server would wait for the forge is noted, not waited.
     waited: list[float] = []
-    served = ServedRepository(str(clone), "origin", "github", environ, waited.append, NoFaults())
+    served = ServedRepository(str(clone), "origin", "github", environ, waited.append, Cancellation(), NoFaults())
     assert served.name == f"github:{FULL_NAME}"
 
     def handle(repository: str, event: Event) -> Iterator[LogLine]:

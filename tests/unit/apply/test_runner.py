@@ -10,7 +10,7 @@ import pytest
 from gitops.apply.runner import run_graph
 from gitops.core.errors import BugError, GitopsError, RemoteError, UsageError
 from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.model.run_event import RunEvent
 from gitops.plan.schedule import SkipReason
 from tests.support.clock import FixedClock
@@ -19,8 +19,9 @@ START = datetime(2026, 1, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 # Only ever reached by a test that fails.
 PATIENCE = 30
-A = {"action": Action.UPDATE, "kind": "query", "position": 0}
+A = {"action": Action.UPDATE, "kind": "query", "class": Effect.STAGE, "layer": 1, "position": 0}
 B = A | {"position": 1}
+TERMINAL = {f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate", "skipped")}
 
 
 def graph(names: str, edges: str = "", locks: dict[str, str] | None = None) -> ExecutionGraph:
@@ -47,14 +48,16 @@ def outcomes(results) -> dict[str, NodeOutcome]:
 
 
 def terminal(events) -> list[str]:
-    return [e.node for e in events if e.type in ("node_finished", "node_failed", "node_skipped")]
+    return [e.node for e in events if e.type in TERMINAL]
 
 
 def test_events_of_a_serial_run():
     events = []
     results = run(graph("a b", "a>b"), events=events)
     counts = dict.fromkeys(NodeOutcome, 0) | {NodeOutcome.DONE: 2}
-    ended = {"counts": counts, "interrupted": False, "duration_ms": 7000}
+    last = {"status": "done", "first_failure": None, "counts": counts, "interrupted": False, "duration_ms": 7000}
+    ended = {"worker": 1, "outcome": NodeOutcome.DONE, "duration_ms": 1000, "outputs": {}}
+    after = B | {"layer": 2}
 
     def at(seconds: int) -> tuple[int, datetime]:
         return seconds + 1, START + seconds * SECOND
@@ -63,11 +66,11 @@ def test_events_of_a_serial_run():
         RunEvent(*at(0), "apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
         RunEvent(*at(1), "node_ready", "a", A | {"dependencies": ()}),
         RunEvent(*at(2), "node_started", "a", A | {"worker": 1, "locks": (), "waited_ms": 1000}),
-        RunEvent(*at(3), "node_finished", "a", A | {"worker": 1, "duration_ms": 1000}),
-        RunEvent(*at(4), "node_ready", "b", B | {"dependencies": ("a",)}),
-        RunEvent(*at(5), "node_started", "b", B | {"worker": 1, "locks": (), "waited_ms": 1000}),
-        RunEvent(*at(6), "node_finished", "b", B | {"worker": 1, "duration_ms": 1000}),
-        RunEvent(*at(7), "apply_finished", None, ended),
+        RunEvent(*at(3), "node_finished", "a", A | ended),
+        RunEvent(*at(4), "node_ready", "b", after | {"dependencies": ("a",)}),
+        RunEvent(*at(5), "node_started", "b", after | {"worker": 1, "locks": (), "waited_ms": 1000}),
+        RunEvent(*at(6), "node_finished", "b", after | ended),
+        RunEvent(*at(7), "apply_finished", None, last),
     ]
     assert results == (
         NodeResult("a", NodeOutcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
@@ -170,7 +173,8 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
     (skipped,) = (e for e in events if e.type == "node_skipped")
-    assert (skipped.node, skipped.facts) == ("b", B | {"reason": SkipReason.DEPENDENCY_FAILED, "blocked_by": "a"})
+    why = {"reason": SkipReason.DEPENDENCY_FAILED, "cause": "a", "blocked_by": "a"}
+    assert (skipped.node, skipped.facts) == ("b", B | {"layer": 2} | why)
     assert events[-1].facts["counts"] == dict.fromkeys(NodeOutcome, 0) | {
         NodeOutcome.FAILED: 1,
         NodeOutcome.BLOCKED: 1,
@@ -179,8 +183,8 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
 
 
 def test_fail_fast():
-    results = run(graph("a b"), lambda n: NodeResult(n.id, NodeOutcome.UNKNOWN), fail_fast=True)
-    assert outcomes(results) == {"a": NodeOutcome.UNKNOWN, "b": NodeOutcome.SKIPPED}
+    results = run(graph("a b"), lambda n: NodeResult(n.id, NodeOutcome.INDETERMINATE), fail_fast=True)
+    assert outcomes(results) == {"a": NodeOutcome.INDETERMINATE, "b": NodeOutcome.SKIPPED}
 
 
 def test_raised_exception_fails_the_node_and_keeps_its_text_to_itself():
@@ -268,7 +272,9 @@ def test_crash_in_the_work_lets_running_nodes_finish_and_goes_on_to_the_caller(c
     assert "b" in finished
     assert "d" not in finished
     assert sorted(terminal(events)) == ["a", "b", "c", "d"]
-    assert {e.node: e.facts["outcome"] for e in events if e.type == "node_failed"} == {"a": NodeOutcome.UNKNOWN}
+    assert {e.node: e.facts["outcome"] for e in events if e.type == "node_indeterminate"} == {
+        "a": NodeOutcome.INDETERMINATE
+    }
     assert events[-1].type == "apply_finished"
     assert events[-1].facts["interrupted"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gitops.core.errors import BugError, UsageError
@@ -151,13 +153,13 @@ def test_diamond_with_a_failed_arm():
     ]
 
 
-@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.INDETERMINATE])
 def test_failure_blocks_all_that_follows_and_nothing_else(outcome):
     schedule = Schedule(free("abcde", "a>b b>c d>e"))
     fill(schedule)
     assert skips(end(schedule, "a", outcome)) == [
         ("b", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
-        ("c", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "a"),
+        ("c", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_SKIPPED, "a"),
     ]
     assert serial(schedule) == ["d", "e"]
 
@@ -191,7 +193,7 @@ def test_failure_group_stops_with_its_first_failure():
     assert fill(schedule) == ["graph.a", "graph.b"]
     assert skips(end(schedule, "graph.a", NodeOutcome.FAILED)) == [
         ("graph.c", NodeOutcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
-        ("query.c.q", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
+        ("query.c.q", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_SKIPPED, "graph.a"),
         ("barrier", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_FAILED, "graph.a"),
         ("graph.old", NodeOutcome.SKIPPED, SkipReason.GROUP_FAILED, "graph.a"),
     ]
@@ -207,6 +209,52 @@ def test_failure_outside_of_a_group_does_not_stop_it():
     fill(schedule)
     assert end(schedule, "q", NodeOutcome.FAILED) == Progress()
     assert fill(schedule) == ["graph.a"]
+
+
+def test_the_cause_of_a_skip_is_what_stands_right_before_it():
+    nodes = (node("a", 0), node("b", 1), node("barrier.done", 2), node("c", 3), node("d", 4), node("e", 5))
+    nodes = tuple(replace(n, kind="barrier") if n.id == "barrier.done" else n for n in nodes)
+    schedule = Schedule(graph(*nodes, edges="a>b a>barrier.done b>barrier.done barrier.done>c c>d a>e b>e"))
+    fill(schedule)
+    assert [(s.result.node_id, s.reason, s.cause) for s in end(schedule, "a", NodeOutcome.FAILED).skipped] == [
+        ("b", SkipReason.DEPENDENCY_FAILED, "a"),
+        ("barrier.done", SkipReason.DEPENDENCY_FAILED, "a"),
+        ("c", SkipReason.BARRIER_NOT_REACHED, "barrier.done"),
+        ("d", SkipReason.DEPENDENCY_SKIPPED, "c"),
+        ("e", SkipReason.DEPENDENCY_FAILED, "a"),
+    ]
+
+
+def test_what_was_already_as_it_should_be_lets_the_next_start():
+    schedule = Schedule(free("ab", "a>b"))
+    fill(schedule)
+    assert end(schedule, "a", NodeOutcome.UNCHANGED).ready == ("b",)
+
+
+def test_what_is_given_up_keeps_its_locks_and_ends_what_needs_them():
+    nodes = (node("a", 0, "g shared"), node("b", 1, "g"), node("c", 2, "g shared"), node("d", 3, "h"), node("e", 4))
+    schedule = Schedule(graph(*nodes, edges="b>e"), workers=2)
+    # b waits for the lock that a holds; nothing else may start before it but d.
+    assert fill(schedule) == ["a", "d"]
+    given_up = schedule.give_up("a", NodeResult("a", NodeOutcome.INDETERMINATE))
+    assert skips(given_up) == [
+        ("b", NodeOutcome.SKIPPED, SkipReason.LOCK_KEPT, "a"),
+        ("e", NodeOutcome.BLOCKED, SkipReason.DEPENDENCY_SKIPPED, "a"),
+    ]
+    assert fill(schedule) == ["c"]
+    end(schedule, "c")
+    end(schedule, "d")
+    assert schedule.finished
+    assert schedule.held == ("g",)
+
+
+def test_only_what_runs_is_given_up_and_its_effect_is_not_known():
+    schedule = Schedule(free("ab", "a>b"))
+    with pytest.raises(BugError):
+        schedule.give_up("a", NodeResult("a", NodeOutcome.INDETERMINATE))
+    fill(schedule)
+    with pytest.raises(BugError):
+        schedule.give_up("a", NodeResult("a", NodeOutcome.DONE))
 
 
 def test_stop_skips_what_has_not_started():

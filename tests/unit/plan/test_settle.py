@@ -106,13 +106,13 @@ def test_what_was_never_started_is_blocked_and_does_not_hold_up_the_rest(outcome
 
 
 @pytest.mark.parametrize("failed", ["policy.p", "query.g.q"])
-@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.UNKNOWN])
+@pytest.mark.parametrize("outcome", [NodeOutcome.FAILED, NodeOutcome.INDETERMINATE])
 def test_without_its_payload_nothing_may_be_published(failed, outcome):
     assert not run(CREATE, {failed: outcome})[1].publishable
 
 
 def test_an_unknown_outcome_of_a_graph_operation_is_not_taken_for_done():
-    _, done = run(CREATE, {"graph.g": NodeOutcome.UNKNOWN})
+    _, done = run(CREATE, {"graph.g": NodeOutcome.INDETERMINATE})
     assert "graph.g" not in done.state.resources
     assert done.state.statuses["graph.g"].conditions == ("graph_create_failed",)
 
@@ -210,7 +210,7 @@ def test_keys_and_rules_take_effect_only_when_their_node_is_done():
     done = run(inputs, {})[1]
     assert (done.trust_applied, done.rules_wait, done.converged) == (True, False, True)
     assert [a.approval_id for a in run(inputs, {})[1].consumed] == ["AP1"]
-    for outcome in (NodeOutcome.SKIPPED, NodeOutcome.FAILED, NodeOutcome.UNKNOWN):
+    for outcome in (NodeOutcome.SKIPPED, NodeOutcome.FAILED, NodeOutcome.INDETERMINATE):
         undone = run(inputs, {"trust.library": outcome})[1]
         assert (undone.trust_applied, undone.consumed, undone.state.statuses) == (False, (), {})
 
@@ -238,7 +238,7 @@ def runs(draw):
     results: dict[str, NodeResult] = {}
     for node in sorted(made.graph.nodes, key=lambda n: n.position):
         waits_for = [results[e.before].outcome for e in made.graph.edges if e.after == node.id]
-        stuck = any(outcome is not NodeOutcome.DONE for outcome in waits_for)
+        stuck = not all(outcome.succeeded for outcome in waits_for)
         results[node.id] = NodeResult(
             node.id, NodeOutcome.BLOCKED if stuck else draw(st.sampled_from(list(NodeOutcome)))
         )
@@ -270,8 +270,8 @@ def test_law_only_what_is_done_moves_a_digest(case):
         ):
             continue
         assert change is not None
-        assert outcomes[text] is NodeOutcome.DONE
-    assert {a.resource for a in done.consumed} <= {t for t, o in outcomes.items() if o is NodeOutcome.DONE}
+        assert outcomes[text].succeeded
+    assert {a.resource for a in done.consumed} <= {t for t, o in outcomes.items() if o.succeeded}
 
 
 @given(case=runs())

@@ -313,7 +313,7 @@ def comments() -> dict[str, str]:
             ApplyComment(
                 subject=SUBJECT,
                 outcome=replace(
-                    failed, entry_id="7c" * 20, results=(NodeResult("a|b", NodeOutcome.UNKNOWN), *failed.results)
+                    failed, entry_id="7c" * 20, results=(NodeResult("a|b", NodeOutcome.INDETERMINATE), *failed.results)
                 ),
                 approvals=(GIVEN,),
                 debts=(DEBT,),

@@ -110,6 +110,25 @@ def test_the_view_shows_what_runs_and_what_waits_for_whom():
     ]
 
 
+def test_a_run_that_was_asked_to_stop_says_what_it_waits_for_and_what_to_do():
+    first, started, asked, lost = events(
+        BEGIN,
+        ("node_started", "schema.a", {"worker": 1, "locks": ()}),
+        ("apply_stopping", None, {"running": ("schema.a",), "grace_ms": 10_000}),
+        ("node_indeterminate", "schema.a", {"worker": 1, "duration_ms": 2000, "diagnostics": ()}),
+    )
+    heard: list[str] = []
+    log = LineLog(heard.append, PATIENCE)
+    log(first)
+    log(started)
+    assert heard == []
+    log(asked)
+    stopping = "apply 0:02 interrupted: starts nothing more, waits for 1 running; interrupt again to stop waiting"
+    assert heard == [stopping]
+    log(lost)
+    assert heard[1:] == ["apply 0:03 1/9 update schema.a, 2.0 s, INDETERMINATE"]
+
+
 def test_an_interrupted_run_says_so():
     first, last = events(BEGIN, ("apply_finished", None, {"counts": {}, "interrupted": True}))
     assert RunProgress(first).take(last) == "apply 0:01 0 done of 9, then broken off"
@@ -131,12 +150,14 @@ def test_an_event_is_plain_json():
             "node": "query.g.bad",
             "action": "create",
             "kind": "query",
+            "class": "stage",
+            "layer": 1,
             "position": 0,
             "worker": 1,
             "locks": [{"key": "blob:1", "mode": "exclusive"}],
             "waited_ms": 250,
         },
     }
-    assert failed["data"]["outcome"] == "failed"
+    assert (failed["data"]["outcome"], failed["data"]["code"]) == ("failed", "storage_failed")
     assert failed["data"]["diagnostics"][0]["code"] == "storage_failed"
     assert forms[-1]["data"]["counts"]["failed"] == 1
