@@ -80,7 +80,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     if form == "mermaid":
         say(to_mermaid(plan.graph, quiet=plan.republished))
     elif form == "json":
-        show_form(to_json(plan.graph))
+        show_form(to_json(plan.graph, plan.digest))
     elif options.json:
         from gitops.render.diffs import diff_form
         from gitops.render.json import envelope
@@ -89,7 +89,10 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
         problems = {"diagnostics": document.pop("diagnostics")}
         diffs = {"diffs": [diff_form(each) for each in outcome.texts]} if options.diff else {}
         show_form(
-            document | diffs | ({"execution_graph": to_json(plan.graph)} if options.show_graph else {}) | problems
+            document
+            | diffs
+            | ({"execution_graph": to_json(plan.graph, plan.digest)} if options.show_graph else {})
+            | problems
         )
     else:
         show(outcome, options)

@@ -114,7 +114,7 @@ def plan_document(outcome: PlanOutcome) -> bytes:
         dependencies=tuple(d for d in edges if not changed.isdisjoint(d)),
     )
     form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
-    graph = None if plan is None else to_json(plan.graph)
+    graph = None if plan is None else to_json(plan.graph, plan.digest)
     digest = None if plan is None else plan.digest
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()
 
@@ -294,7 +294,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "explained": explanations(outcome, comment.explained, gates),
         "others": comment.others,
         "impact": affected_views(plan) if plan else (),
-        "graph": to_mermaid(plan.graph, most=nodes, quiet=plan.republished).rstrip("\n")
+        "graph": to_mermaid(plan.graph, most=nodes, reasons=False, quiet=plan.republished).rstrip("\n")
         if plan is not None and drawn
         else "",
     }

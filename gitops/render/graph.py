@@ -13,30 +13,36 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import cycles, layers
 from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60
+_BOXES = 20
 
 
-def to_json(graph: ExecutionGraph) -> dict[str, Any]:
-    """Nodes in plan order with their locks, edges with reasons, and what follows from them: layers, cycles, counts.
+def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction: str = "up") -> dict[str, Any]:
+    """Nodes in plan order with classes and locks, edges with reasons, and what follows from them: layers, cycles, counts.
 
-    No payloads and no scheduler state: the same graph has the same bytes.
+    `plan_digest` is that of the plan, if the graph is of one. `direction` is `down` for the graph of a way back. No payloads and
+    no scheduler state: the same graph has the same bytes.
     """
     rounds, loops = layers(graph), cycles(graph)
     looped = {name: index for index, loop in enumerate(loops) for name in loop}
     edges = [{"from": e.before, "to": e.after, "reason": e.reason, "detail": e.detail} for e in graph.edges]
     return {
         "version": 1,
+        "plan_digest": plan_digest,
+        "direction": direction,
         "nodes": [
             {
                 "id": node.id,
                 "action": node.action.value,
                 "kind": node.kind,
+                "class": node.effect.value,
+                "lifted": node.lifted,
                 "position": node.position,
                 "group": node.group,
                 "locks": [{"key": claim.key, "mode": claim.mode.value} for claim in node.locks],
@@ -55,7 +61,10 @@ def to_json(graph: ExecutionGraph) -> dict[str, Any]:
 
 
 def to_text(graph: ExecutionGraph) -> str:
-    """Header with counts, cycles if there are any, edges with reasons, and the layers with actions and locks."""
+    """Header with counts, cycles if there are any, edges with reasons, the layers with actions, and locks that nodes wait for.
+
+    A class is named unless it is `stage`, and a lock if two nodes claim it that cannot share it.
+    """
     rounds, loops = layers(graph), cycles(graph)
     sizes = f"{len(graph.nodes)} nodes, {len(graph.edges)} edges, {len(rounds)} layers, {len(loops)} cycles"
     lines = [f"Execution graph: {sizes}"]
@@ -67,39 +76,40 @@ def to_text(graph: ExecutionGraph) -> str:
     nodes = {node.id: node for node in graph.nodes}
     for number, layer in enumerate(rounds, start=1):
         members = sorted((nodes[name] for name in layer), key=lambda n: n.position)
-        lines += ["", f"Layer {number}:", *(f"  {visible(_title(n))}{_locks(n.locks)}" for n in members)]
+        lines += ["", f"Layer {number}:", *(visible(f"  {_title(node)}{_class_of(node)}") for node in members)]
+    if locks := _lock_lines(graph.nodes):
+        lines += ["", "Locks:", *locks]
     return "\n".join(lines) + "\n"
 
 
-def to_mermaid(graph: ExecutionGraph, *, most: int | None = None, quiet: Collection[str] = ()) -> str:
+def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = True, quiet: Collection[str] = ()) -> str:
     """A flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame around what is of one graph.
 
-    Each pair of nodes has one arrow with all its reasons. With `most`, it has at most so many boxes, twice as many arrows and
-    short labels: nodes of one graph, kind and action share a box with their number, or all nodes of a graph do. Its arrows have
-    no reasons then, because people look at the order. Of the nodes in `quiet`, those of one graph always share a box.
+    It has at most `most` boxes: where there are more nodes, those of one graph, kind and action share a box with their number, or
+    all nodes of a graph do. Of the nodes in `quiet`, those of one graph always share a box. Two boxes have one arrow with all its
+    reasons. Without `reasons` the arrows have no text, and there are at most twice as many as boxes: enough to see the order.
     """
     boxes = _boxes(graph, most, quiet)
-    limit = None if most is None else _LABEL
     names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
     frames: dict[str | None, list[str]] = {}
     for index, box in enumerate(boxes):
         opening, closing = ("{{", "}}") if box.nodes[0].kind == BARRIER_KIND else ("[", "]")
-        line = f'n{index}{opening}"{_label(box.label, limit)}"{closing}'
+        line = f'n{index}{opening}"{_label(box.label)}"{closing}'
         frames.setdefault(box.graph, []).append(line)
     lines = ["flowchart LR"]
     for index, (name, found) in enumerate(frames.items()):
         if name is None:
             lines += [f"  {line}" for line in found]
         else:
-            lines += [f'  subgraph g{index}["{_label(name, limit)}"]', *(f"    {line}" for line in found), "  end"]
-    reasons: dict[tuple[str, str], list[str]] = {}
+            lines += [f'  subgraph g{index}["{_label(name)}"]', *(f"    {line}" for line in found), "  end"]
+    arrows: dict[tuple[str, str], dict[str, None]] = {}
     for edge in graph.edges:
         if edge.before in names and edge.after in names and names[edge.before] != names[edge.after]:
-            reasons.setdefault((names[edge.before], names[edge.after]), []).append(edge.reason)
-    if most is not None:
-        return "\n".join([*lines, *[f"  {before} --> {after}" for before, after in reasons][: 2 * most]]) + "\n"
-    for (before, after), known in reasons.items():
-        lines.append(f'  {before} -->|"{_label(", ".join(dict.fromkeys(known)), limit)}"| {after}')
+            arrows.setdefault((names[edge.before], names[edge.after]), {})[edge.reason] = None
+    if reasons:
+        lines += [f'  {before} -->|"{_label(", ".join(known))}"| {after}' for (before, after), known in arrows.items()]
+    else:
+        lines += [f"  {before} --> {after}" for before, after in arrows][: 2 * most]
     return "\n".join(lines) + "\n"
 
 
@@ -112,9 +122,9 @@ class _Box:
     graph: str | None
 
 
-def _boxes(graph: ExecutionGraph, most: int | None, quiet: Collection[str]) -> list[_Box]:
+def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Box]:
     """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many."""
-    nodes = graph.nodes if most is None else tuple(sorted(graph.nodes, key=lambda node: node.position))
+    nodes = tuple(sorted(graph.nodes, key=lambda node: node.position))
     again: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
         if node.id in quiet:
@@ -124,7 +134,7 @@ def _boxes(graph: ExecutionGraph, most: int | None, quiet: Collection[str]) -> l
         _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
         for owner, found in again.items()
     ]
-    if most is None or len(single) <= most:
+    if len(single) <= most:
         return single
     alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}
@@ -163,19 +173,35 @@ def _alike(nodes: Sequence[ExecNode]) -> str:
 
 
 def _title(node: ExecNode) -> str:
-    return f"barrier {node.id}" if node.kind == BARRIER_KIND else f"{node.action.value} {node.id}"
+    return node.id if node.kind == BARRIER_KIND else f"{node.action.value} {node.id}"
 
 
 def _edge_lines(edges: Sequence[ExecEdge]) -> list[str]:
     return [visible(f"  {e.before} -> {e.after} [{e.reason}{f': {e.detail}' if e.detail else ''}]") for e in edges]
 
 
-def _locks(claims: Sequence[LockClaim]) -> str:
-    shown = (f"{c.key}{' (shared)' if c.mode is LockMode.SHARED else ''}" for c in claims)
-    return visible(f"  [locks: {', '.join(shown)}]") if claims else ""
+def _class_of(node: ExecNode) -> str:
+    """What a reader has to know of the class of a node: barriers have none to speak of, and most nodes are staged."""
+    if node.lifted:
+        return f" [{node.effect}, behind the pivot]"
+    return "" if node.kind == BARRIER_KIND or node.effect is Effect.STAGE else f" [{node.effect}]"
 
 
-def _label(text: str, limit: int | None) -> str:
-    """`text` with every other character as a Mermaid entity code; at most `limit` of its characters."""
-    shown = text if limit is None or len(text) <= limit else f"{text[:limit]}..."
+def _lock_lines(nodes: Sequence[ExecNode]) -> list[str]:
+    """Each lock that keeps nodes apart, with these nodes in plan order."""
+    holders: dict[str, list[tuple[ExecNode, LockClaim]]] = {}
+    for node in nodes:
+        for claim in node.locks:
+            holders.setdefault(claim.key, []).append((node, claim))
+    lines = []
+    for key, found in sorted(holders.items()):
+        if len(found) > 1 and any(claim.mode is LockMode.EXCLUSIVE for _, claim in found):
+            names = (f"{node.id}{' (shared)' if claim.mode is LockMode.SHARED else ''}" for node, claim in found)
+            lines.append(visible(f"  {key}: {', '.join(names)}"))
+    return lines
+
+
+def _label(text: str) -> str:
+    """The first characters of `text`, all but harmless ones as Mermaid entity codes."""
+    shown = text if len(text) <= _LABEL else f"{text[:_LABEL]}..."
     return _UNSAFE.sub(lambda match: f"#{ord(match[0])};", shown)

@@ -190,7 +190,9 @@ def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
     form = gitops.json(*at, "--diff", "--show-graph")
     assert [each["resources"] for each in form["diffs"]] == [["schema.knowledge"]]
     assert [node["id"] for node in form["execution_graph"]["nodes"]] == ["schema.knowledge"]
-    assert "plan_digest" not in json.loads(gitops(*at, "--graph-format", "json"))
+    alone = json.loads(gitops(*at, "--graph-format", "json"))
+    assert alone == form["execution_graph"]
+    assert (alone["plan_digest"], alone["direction"]) == (form["plan_digest"], "up")
     assert gitops(*at, "--graph-format", "mermaid").startswith("flowchart LR")
     cluster.write("knowledge.pg", "node {")
     gitops(*at, "--detailed-exitcode", code=1)

@@ -434,15 +434,15 @@ def test_a_value_stays_code_wherever_a_template_prints_it(value, template):
     assert not [t.content for t in parsed(body) if t.type.startswith(("text", "html")) and "@ZZ" in t.content]
 
 
-@given(GRAPHS, st.none() | st.integers(0, 3))
-def test_a_picture_holds_labels_only(graph, most):
+@given(GRAPHS, st.integers(0, 3), st.booleans())
+def test_a_picture_holds_labels_only(graph, most, reasons):
     label = '"[A-Za-z0-9_ .:,#;-]*"'
     node = rf"(  )?n\d+(\[{label}\]|\{{\{{{label}\}}\}})"
     arrow = rf"n\d+ -->(\|{label}\|)? n\d+"
-    first, *lines = to_mermaid(graph, most=most).splitlines()
+    first, *lines = to_mermaid(graph, most=most, reasons=reasons).splitlines()
     assert first == "flowchart LR"
     assert all(re.fullmatch(rf"  ({node}|{arrow}|subgraph g\d+\[{label}\]|end)", line) for line in lines)
-    assert most is None or sum("-->" not in line and " n" in line for line in lines) <= max(1, most)
+    assert sum("-->" not in line and " n" in line for line in lines) <= max(1, most)
 
 
 @settings(max_examples=cases(25))

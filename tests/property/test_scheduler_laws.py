@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 from gitops.apply.runner import run_graph
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.model.plan import (
+    Effect,
+    ExecEdge,
+    ExecNode,
+    ExecutionGraph,
+    LockClaim,
+    LockMode,
+    NodeOutcome,
+    NodeResult,
+)
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
 from gitops.plan.layers import cycles, layers, neighbours, restricted, serial_order, transposed
@@ -339,6 +348,8 @@ def _graph_of(form: dict[str, Any]) -> ExecutionGraph:
             each["position"],
             tuple(LockClaim(lock["key"], LockMode(lock["mode"])) for lock in each["locks"]),
             each["group"],
+            Effect(each["class"]),
+            each["lifted"],
         )
         for each in form["nodes"]
     )
@@ -421,7 +432,7 @@ def test_graphs_are_deleted_last_and_not_after_any_failure(plan, workers, data):
     durations = {n: data.draw(st.integers(0, 3)) for n in ids}
     trace = simulate(Case(graph, durations, endings), workers)
     gone = {n.id for n in graph.nodes if n.kind == "graph" and n.action is Action.DELETE}
-    late = gone | {e.before for e in graph.edges if e.after in gone} - {BARRIER}
+    late = {n for n in ids if Address(n).graph_address in gone}
     late |= {e.after for e in graph.edges if e.reason == "policy_guard"}
     early = set(ids) - late - {BARRIER}
     failed = False

@@ -343,18 +343,31 @@ def test_json_form():
     locks = {Address("graph.kb"): (LockClaim("graph:kb"),)}
     changes = [change("graph.kb", "create"), change("schema.kb", "create")]
     graph, _ = build_graph(changes, catalog("kb"), (), locks=locks)
-    assert to_json(graph) == {
+    assert to_json(graph, "5" * 64) == {
         "version": 1,
+        "plan_digest": "5" * 64,
+        "direction": "up",
         "nodes": [
             {
                 "id": "graph.kb",
                 "action": "create",
                 "kind": "graph",
+                "class": "stage",
+                "lifted": False,
                 "position": 0,
                 "group": "graph-moving",
                 "locks": [{"key": "graph:kb", "mode": "exclusive"}],
             },
-            {"id": "schema.kb", "action": "create", "kind": "schema", "position": 1, "group": "", "locks": []},
+            {
+                "id": "schema.kb",
+                "action": "create",
+                "kind": "schema",
+                "class": "stage",
+                "lifted": False,
+                "position": 1,
+                "group": "",
+                "locks": [],
+            },
         ],
         "edges": [{"from": "graph.kb", "to": "schema.kb", "reason": "graph_schema", "detail": "kb"}],
         "layers": [["graph.kb"], ["schema.kb"]],
@@ -375,17 +388,31 @@ import json
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.resource import Dependency
+from gitops.plan.classes import atomic_graph, effects_of, with_effects
 from gitops.plan.graph import build_graph
-from gitops.render.graph import to_json
+from gitops.plan.locks import Bindings, lock_claims
+from gitops.render.graph import to_json, to_mermaid, to_text
+
 gone = [Change(Address(t), Action.DELETE, "a", None) for t in ("graph.x", "schema.x", "query.x.q", "policy.p")]
-made = [Change(Address(f"query.k.q{i}"), Action.CREATE, None, str(i)) for i in range(9)]
-old = [Dependency("query.x.q", t) for t in ("graph.x", "schema.x")] + [Dependency("policy.p", "graph.x")]
-print(json.dumps(to_json(build_graph([*made, *gone], [], old)[0])))
+made = [Change(Address(f"query.k.q{i}"), Action.CREATE, None, "same") for i in range(30)]
+moved = [Change(Address(f"policy.{t}"), Action.UPDATE, "a", "b") for t in "rst"]
+changes = [*made, *gone, *moved]
+old = [Dependency(Address(s), Address(t)) for s, t in (
+    ("query.x.q", "graph.x"), ("query.x.q", "schema.x"), ("schema.x", "graph.x"), ("policy.p", "graph.x"))]
+scopes = [f"graph.{t}" for t in "abcdef"]
+bindings = {Address("policy.r"): Bindings(tuple(scopes), ()), Address("policy.s"): Bindings((), tuple(scopes[:3])),
+            Address("policy.t"): Bindings((), tuple(scopes[2:]))}
+locks = lock_claims(changes, bindings, {Address("graph.x"): ("01B", "01A")}, str)
+graph, problems = build_graph(changes, [], old, bindings=bindings, locks=locks, cluster="brain")
+assert not problems
+graph = with_effects(graph, effects_of(changes))
+for each in (graph, atomic_graph(graph)):
+    print(json.dumps(to_json(each, "d")), to_text(each), to_mermaid(each), to_mermaid(each, most=5, reasons=False))
 """
 
 
 @pytest.mark.outside
-def test_json_is_the_same_for_every_hash_seed():
+def test_p17_every_form_is_the_same_for_every_hash_seed():
     outputs = {
         subprocess.run(
             [sys.executable, "-c", _PROGRAM],
@@ -393,6 +420,7 @@ def test_json_is_the_same_for_every_hash_seed():
             capture_output=True,
             check=True,
         ).stdout
-        for seed in ("0", "1", "2")
+        for seed in ("0", "1")
     }
-    assert len(outputs) == 1
+    (output,) = outputs
+    assert all(word in output for word in (b"scope_handover", b"blob:same", b"approval:01A", b"finish_barrier"))

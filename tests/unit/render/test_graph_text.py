@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.render.graph import to_mermaid, to_text
 
 NODES = (
-    ExecNode("schema.kb", "schema", Action.UPDATE, 0, (LockClaim("graph:kb"),)),
-    ExecNode("query.kb.find", "query", Action.CREATE, 1, (LockClaim("graph:kb", LockMode.SHARED),)),
-    ExecNode("barrier.catalog", "barrier", Action.UPDATE, 2),
-    ExecNode("graph.old", "graph", Action.DELETE, 3),
+    ExecNode("schema.kb", "schema", Action.UPDATE, 0, (LockClaim("graph:kb"),), effect=Effect.PIVOT),
+    ExecNode("query.kb.find", "query", Action.CREATE, 1, (LockClaim("graph:kb", LockMode.SHARED),), lifted=True),
+    ExecNode("barrier.catalog", "barrier", Action.UPDATE, 2, effect=Effect.COMMIT),
+    ExecNode("graph.old", "graph", Action.DELETE, 3, (LockClaim("graph:old"),), effect=Effect.FINISH),
 )
 GRAPH = ExecutionGraph(
     NODES,
@@ -37,18 +39,30 @@ def test_text():
         "  schema.kb -> query.kb.find [schema_query: kb]\n"
         "\n"
         "Layer 1:\n"
-        "  update schema.kb  [locks: graph:kb]\n"
+        "  update schema.kb [pivot]\n"
         "\n"
         "Layer 2:\n"
-        "  create query.kb.find  [locks: graph:kb (shared)]\n"
+        "  create query.kb.find [stage, behind the pivot]\n"
         "\n"
         "Layer 3:\n"
-        "  barrier barrier.catalog\n"
+        "  barrier.catalog\n"
         "\n"
         "Layer 4:\n"
-        "  delete graph.old\n"
+        "  delete graph.old [finish]\n"
+        "\n"
+        "Locks:\n"
+        "  graph:kb: schema.kb, query.kb.find (shared)\n"
     )
     assert to_text(ExecutionGraph()) == "Execution graph: 0 nodes, 0 edges, 0 layers, 0 cycles\n"
+
+
+def test_text_shows_the_locks_that_keep_nodes_apart():
+    shared, alone = LockClaim("graph:kb", LockMode.SHARED), LockClaim("graph:kb")
+    claims = ((shared,), (shared,), (LockClaim("blob:1"), LockClaim("graph:old")), (LockClaim("blob:1"),))
+    nodes = tuple(ExecNode(f"query.kb.q{i}", "query", Action.UPDATE, i, locks) for i, locks in enumerate(claims))
+    assert to_text(ExecutionGraph(nodes)).split("\n\n")[-1] == "Locks:\n  blob:1: query.kb.q2, query.kb.q3\n"
+    moved = (*nodes, ExecNode("schema.kb", "schema", Action.UPDATE, 4, (alone,)))
+    assert "  graph:kb: query.kb.q0 (shared), query.kb.q1 (shared), schema.kb\n" in to_text(ExecutionGraph(moved))
 
 
 def test_text_shows_the_edges_of_a_cycle():
@@ -67,7 +81,7 @@ def test_mermaid_frames_each_graph():
         '    n0["update schema"]\n'
         '    n1["create query find"]\n'
         "  end\n"
-        '  n2{{"barrier barrier.catalog"}}\n'
+        '  n2{{"barrier.catalog"}}\n'
         '  subgraph g2["old"]\n'
         '    n3["delete graph"]\n'
         "  end\n"
@@ -90,19 +104,19 @@ def _queries(graphs: int, queries: int) -> ExecutionGraph:
 
 
 def test_a_small_picture_has_every_node_and_no_reasons():
-    assert to_mermaid(_queries(1, 1), most=20) == (
+    assert to_mermaid(_queries(1, 1), reasons=False) == (
         'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create query q0"]\n  end\n  n0 --> n1\n'
     )
 
 
 def test_thirty_leaves_are_one_box():
-    assert to_mermaid(_queries(1, 30), most=20) == (
+    assert to_mermaid(_queries(1, 30), reasons=False) == (
         'flowchart LR\n  subgraph g0["g0"]\n    n0["update schema"]\n    n1["create 30 queries"]\n  end\n  n0 --> n1\n'
     )
 
 
 def test_many_graphs_are_a_box_each_and_the_rest_one():
-    few, many = to_mermaid(_queries(15, 4), most=20), to_mermaid(_queries(100, 1), most=20)
+    few, many = to_mermaid(_queries(15, 4), reasons=False), to_mermaid(_queries(100, 1), reasons=False)
     assert few.count("\n") == 16
     assert '  n14["5 changes of g14"]\n' in few
     assert many.count("\n") == 21
@@ -111,13 +125,14 @@ def test_many_graphs_are_a_box_each_and_the_rest_one():
 
 
 def test_hostile_names_stay_inert():
+    claim = LockClaim(HOSTILE)
     graph = ExecutionGraph(
-        (ExecNode(HOSTILE, "query", Action.DELETE, 0, (LockClaim(HOSTILE),)), NODES[0]),
+        (ExecNode(HOSTILE, "query", Action.DELETE, 0, (claim,)), replace(NODES[0], locks=(claim,))),
         (ExecEdge(HOSTILE, "schema.kb", HOSTILE, HOSTILE), ExecEdge("nowhere", HOSTILE, "x")),
     )
     text = to_text(graph)
     assert all(line.isprintable() for line in text.split("\n"))
-    assert text.count("\n") == 11
+    assert text.count("\n") == 14
     diagram = to_mermaid(graph)
     assert diagram.isascii()
     assert len(diagram.splitlines()) == 6
