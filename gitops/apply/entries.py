@@ -39,7 +39,7 @@ from gitops.model.plan import Plan
 from gitops.model.scope import ClusterScope
 from gitops.plan.landing import debts_stop
 
-_APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT})
+_APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET})
 
 
 def make_entry(

@@ -8,6 +8,7 @@ from gitops.audit.walk import Walk
 from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
+from gitops.ledger import layout
 from gitops.ledger.chain import VerifiedEntry, trust_files
 from gitops.model.address import Kind
 from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState, SourceRevision, changeset_key
@@ -22,7 +23,8 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
-    if entry.changeset != changeset_key(entry.target.cluster, "merge", source.commit):
+    merged = changeset_key(entry.target.cluster, "merge", source.commit)
+    if entry.changeset != merged and not _has_events(walk, found):
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
@@ -43,6 +45,12 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     if walk.previous is None or found.before.digest_in(version) != found.after.digest_in(version):
         _check_trust(walk, found, source)
     _check_authors(walk, found, source)
+
+
+def _has_events(walk: Walk, found: VerifiedEntry) -> bool:
+    """Whether an entry records events of changesets."""
+    before = None if walk.previous is None else walk.reader.read(walk.previous.commit.tree, layout.INDEX)
+    return walk.reader.read(found.commit.tree, layout.INDEX) != before
 
 
 def _declared(walk: Walk, tree: str) -> DesiredState | None:

@@ -1,6 +1,7 @@
 """Whether a ledger entry explains how the state changed, from the state before it to the one after it.
 
-1. An intent entry changes nothing. Every other entry that changes the state raises its revision by one.
+1. An intent entry changes nothing, and neither does one that has only events of changesets. Every other entry that changes the
+   state raises its revision by one.
 2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
 3. First come the interrupted operations that the entry records as completed: each announced before, deletes with approval.
 4. Then the changes that it lists: each from the digest before to the digest after, and nothing changed that is not listed.
@@ -23,6 +24,11 @@ from gitops.plan.draft import StateDraft
 __all__ = ["AnnouncedOperation", "StateTransition", "check_transition"]
 
 _RECORDING = (EntryKind.IMPORT, EntryKind.REFRESH)
+_CHANGES_NOTHING = {
+    EntryKind.INTENT: "an announcement",
+    EntryKind.REPAIR: "a repair",
+    EntryKind.CHANGESET: "an entry with events alone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,8 @@ def check_transition(transition: StateTransition) -> None:
         raise _mismatch(
             f"the state has revision {after.revision}, and the entry records revision {entry.state_revision}"
         )
-    if entry.kind in (EntryKind.INTENT, EntryKind.REPAIR) and after != before:
-        raise _mismatch(
-            "an announcement changed the state" if entry.kind is EntryKind.INTENT else "a repair changed it"
-        )
+    if entry.kind in _CHANGES_NOTHING and after != before:
+        raise _mismatch(f"{_CHANGES_NOTHING[entry.kind]} changed the state")
     if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)

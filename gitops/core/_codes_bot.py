@@ -213,6 +213,15 @@ ledger_signature_invalid | E | a ledger entry is not signed by a ledger key
 changeset_state_invalid | E | this cannot happen to the changeset now
   an event does not follow from the state that the changeset is in
   -> show what the ledger recorded of it: gitops log
+changeset_active | E | another changeset is active
+  a changeset of this cluster is prepared, committed or taken back right now; only one at a time does that
+  -> wait until it has ended, and run the command again; show it: gitops changeset show KEY
+changeset_overlap | E | an earlier changeset still cleans up what this one changes
+  a changeset is committed, and data or bindings that it replaced are not removed yet
+  -> wait until it is finalized, and run the command again; show it: gitops changeset show KEY
+changeset_conflict | E | the changeset exists with another plan
+  a merge that was planned before gives another plan now: the applied state or the program has changed since
+  -> show what became of it: gitops changeset show KEY; then, if it has failed: gitops changeset retry KEY
 changeset_invalid | E | the record of a changeset cannot be read
   the record or an event of a changeset does not have the declared form
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair

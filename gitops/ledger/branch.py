@@ -39,6 +39,7 @@ from gitops.ledger.chain import (
     read_verified_entry,
     trust_files,
 )
+from gitops.ledger.changesets import write_index
 from gitops.ledger.documents import read_entry, write_entry, write_intent, write_sound, write_state
 from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
@@ -61,6 +62,7 @@ from gitops.ledger.readings import (
     state_cas,
     view_of,
 )
+from gitops.ledger.records import ChangesetReader, ChangesetRecords, Recording
 from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import LedgerEntries
 from gitops.ledger.writings import (
@@ -76,6 +78,7 @@ from gitops.ledger.writings import (
 )
 from gitops.model.address import Address
 from gitops.model.approval import Approval
+from gitops.model.changeset import EventDraft
 from gitops.model.ledger import EntryKind, FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["BranchLedger", "BranchSettings"]
@@ -86,13 +89,14 @@ Files = Mapping[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A signed entry that is not pushed yet, and the staged files that it contains."""
+    """A signed entry that is not pushed yet, with the staged files and the events that it contains."""
 
     found: VerifiedEntry
     staged: Files
+    recorded: Recording | None
 
 
-class BranchLedger:
+class BranchLedger(ChangesetReader):
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
 
     # A commit is an immutable snapshot, and it is at hand.
@@ -115,6 +119,7 @@ class BranchLedger:
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}
         self._last: LedgerView | None = None
+        self._records: tuple[str | None, ChangesetRecords] | None = None
 
     @property
     def state_path(self) -> str:
@@ -221,12 +226,21 @@ class BranchLedger:
             return FormerLedger(anchor.genesis, anchor.head, found, anchor.trust_digest)
         return self._heads.former()
 
-    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
         """Push one entry with all intents of an operation and the approvals that they use, before its first side effect."""
-        due = require_entry(entry)
+        due, recorded = require_entry(entry), self._recorded(view, events)
+        if not (intents or retire or recorded):
+            return view
         try:
             files = approval_documents(self._store, due.approvals) | {intent_key(i): write_intent(i) for i in intents}
-            draft = self._draft(view, due, files)
+            draft = self._draft(view, due, {**dict.fromkeys(intent_keys(retire)), **files}, recorded)
         except BugError:
             raise
         except GitopsError as error:
@@ -255,9 +269,16 @@ class BranchLedger:
         for key in intent_keys([operation_id]):
             self._stage(key, None)
 
-    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
-        """Push an entry that only removes settled sidecars."""
-        return self._append(view, require_entry(entry), dict.fromkeys(intent_keys(operation_ids)))
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
+        """Push an entry that only removes settled sidecars and records events."""
+        due, recorded = require_entry(entry), self._recorded(view, events)
+        return self._publish(view, self._draft(view, due, dict.fromkeys(intent_keys(operation_ids)), recorded))
 
     def put_blob(self, address: Address, content: bytes) -> str:
         """Stage a catalog blob for the next entry; one that the head holds intact is reused."""
@@ -295,7 +316,8 @@ class BranchLedger:
             held = () if view.head is None else trust_files(self._store, view.head)
             files |= {f"{TRUST}/{path}": new for path, new in replacement_files(held, write.trust_files).items()}
         written = LedgerView(found=True, state=write.state, cas=state_cas(state), sound=write.sound or view.sound)
-        return self._publish(view, self._draft(view, require_entry(write.entry), files), written)
+        recorded = self._recorded(view, write.events)
+        return self._publish(view, self._draft(view, require_entry(write.entry), files, recorded), written)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -314,6 +336,19 @@ class BranchLedger:
     def _read(self, path: str) -> bytes | None:
         return None if (head := self._head()) is None else self._store.read(self._store.commit(head).tree, path)
 
+    def _changesets(self) -> ChangesetRecords:
+        return self._changesets_at(self._head())
+
+    def _changesets_at(self, head: str | None) -> ChangesetRecords:
+        """The changesets of an entry, which a run asks for again and again."""
+        if self._records is None or self._records[0] != head:
+            tree = None if head is None else self._store.commit(head).tree
+            self._records = (
+                head,
+                ChangesetRecords(lambda path: None if tree is None else self._store.read(tree, path)),
+            )
+        return self._records[1]
+
     def _documents(self, folder: str) -> list[FoundDocument]:
         head = self._head()
         root = None if head is None else self._store.subtree(self._store.commit(head).tree, folder)
@@ -327,19 +362,23 @@ class BranchLedger:
         with self._guard:
             self._staged[key] = content
 
-    def _append(self, view: LedgerView, entry: LedgerEntry, files: Files) -> LedgerView:
-        """Sign and push the entry that follows `view`. Raises as the two halves do."""
-        return self._publish(view, self._draft(view, entry, files))
+    def _recorded(self, view: LedgerView, events: Sequence[EventDraft]) -> Recording | None:
+        """What these events give after what the entry of `view` holds; None where nothing is to be recorded."""
+        recording = self._changesets_at(view.head).recording(events) if events else None
+        return recording if recording is not None and recording.events else None
 
-    def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files) -> _Draft:
+    def _draft(self, view: LedgerView, entry: LedgerEntry, files: Files, recorded: Recording | None = None) -> _Draft:
         """Sign the entry that follows `view`. Raises GitopsError `ledger_not_writable` for one that would not verify."""
         if view.found and view.entry is None:
             raise BugError("an entry on top of one that was not accepted")
         with self._guard:
             staged = dict(self._staged)
+        if recorded is not None:
+            entry = replace(entry, changeset=recorded.events[-1].changeset)
+            files = {**files, **recorded.files, layout.INDEX: write_index(recorded.index)}
         # The files of the caller replace staged ones: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
-            return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged)
+            return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged, recorded)
 
     def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
         """Push a signed entry on top of `view`; what was `written` is not read again, since that takes long.
@@ -366,6 +405,10 @@ class BranchLedger:
             self._heads.published(seen, found.commit.id)
         else:
             self._heads.accept(found.commit.id)
+        if draft.recorded is not None:
+            known = self._changesets_at(view.head)
+            known.advance(draft.recorded)
+            self._records = (found.commit.id, known)
         self._write_anchor(found)
         newest = written or self._view_at(found)
         self._last = replace(newest, head=found.commit.id, entry=found.entry, trust=found.after)

@@ -2,7 +2,8 @@
 
 `changesets/<key>.json` is the record of one changeset, as it is after its newest event. `events/<key>.jsonl` holds its
 events, one canonical JSON object to a line. Replaying the events gives the record. `changesets/index.json` says in one
-read which changesets are not ended, and the number of the newest event.
+read which changesets are not ended, and the number of the newest event. `changesets/ended.jsonl` has one line for each record
+that has ended and is still kept, in the order in which they ended; `changesets/archive.jsonl` has one for each that is not.
 
 What an event says stands in `data`; its other members are the same for every event. Readers refuse what is not declared here.
 """
@@ -10,7 +11,8 @@ What an event says stands in `data`; its other members are the same for every ev
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from gitops.core.canonical import canonical
 from gitops.core.codes import Code
@@ -45,7 +47,21 @@ from gitops.model.change import Action
 from gitops.model.ledger import is_changeset_key
 from gitops.model.plan import Effect
 
-__all__ = ["ChangesetIndex", "read_events", "read_index", "read_record", "write_events", "write_index", "write_record"]
+__all__ = [
+    "ChangesetIndex",
+    "read_archive",
+    "read_ended",
+    "read_events",
+    "read_index",
+    "read_record",
+    "write_archive",
+    "write_ended",
+    "write_events",
+    "write_index",
+    "write_record",
+]
+
+T = TypeVar("T")
 
 _ADDRESS = Form(lambda value: Address(LINE.read(value)))
 _KEY = text_form(is_changeset_key, "the key of a changeset")
@@ -199,16 +215,68 @@ def _write_event(event: model.ChangesetEvent) -> dict[str, Any]:
 EVENT = Document(versions={1: Form(_read_event, _write_event)}, version_name="v", code=Code.CHANGESET_INVALID)
 
 
-def read_events(data: bytes) -> tuple[model.ChangesetEvent, ...]:
-    """The events of one changeset. Raises IntegrityError `changeset_invalid`, also where a line is not canonical."""
+def _read_lines(document: Document[T], data: bytes) -> tuple[T, ...]:
+    """The documents of a file with one to a line. Raises IntegrityError `changeset_invalid`."""
     if data and not data.endswith(b"\n"):
-        raise IntegrityError(Code.CHANGESET_INVALID, "the last event is cut off")
-    return tuple(map(EVENT.read, data.splitlines()))
+        raise IntegrityError(Code.CHANGESET_INVALID, "the last line is cut off")
+    return tuple(map(document.read, data.splitlines()))
+
+
+def _write_lines(document: Document[T], values: Iterable[T]) -> bytes:
+    return b"".join(canonical(document.form(value)) + b"\n" for value in values)
+
+
+def read_events(data: bytes) -> tuple[model.ChangesetEvent, ...]:
+    """The events of one changeset. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(EVENT, data)
 
 
 def write_events(events: Iterable[model.ChangesetEvent]) -> bytes:
     """Events as lines of canonical JSON, to be appended to those that were written before."""
-    return b"".join(canonical(EVENT.form(event)) + b"\n" for event in events)
+    return _write_lines(EVENT, events)
+
+
+# -- changesets/ended.jsonl, changesets/archive.jsonl ------------------------------------------------------------------
+
+_ENDED = Document(
+    versions={
+        1: record(
+            model.EndedChangeset,
+            {
+                "key": _KEY,
+                "state": enum(model.ChangesetState),
+                "at": TIME,
+                "first": integer(1),
+                "last": integer(1),
+                "commits": list_of(OBJECT_ID),
+            },
+        )
+    },
+    version_name="v",
+    code=Code.CHANGESET_INVALID,
+)
+
+
+def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
+    """The lines of the ended changesets that are kept, the oldest end first. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(_ENDED, data)
+
+
+def write_ended(ended: Iterable[model.EndedChangeset]) -> bytes:
+    """Lines to be appended to those that were written before."""
+    return _write_lines(_ENDED, ended)
+
+
+def read_archive(data: bytes) -> tuple[model.Changeset, ...]:
+    """The records of an archive, without their members. Raises IntegrityError `changeset_invalid`."""
+    return _read_lines(CHANGESET, data)
+
+
+def write_archive(records: Iterable[model.Changeset]) -> bytes:
+    """Lines to be appended: each record without what it lists, which grows with what a changeset does."""
+    return _write_lines(
+        CHANGESET, (replace(each, members=(), removals=(), excluded=(), orphaned=()) for each in records)
+    )
 
 
 # -- changesets/index.json ---------------------------------------------------------------------------------------------
@@ -216,10 +284,12 @@ def write_events(events: Iterable[model.ChangesetEvent]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """What is open: the changeset that keeps others from being created, and those that still clean up.
+    """What is open: the changeset that keeps others from being created, and those that still clean up, the oldest first.
 
-    `seq` is the number of the newest event. `committing` is the digest of the state document that `active` is about to write, in
-    a store that cannot write the state and the record at once: a state with that digest was written by it.
+    `seq` is the number of the newest event, `covered` the newest commit that a changeset has brought in, or tried to. A store
+    that cannot write several files at once has the events of its newest write in `newest`: they are recorded when the index is,
+    and their files follow. With `committing` these events come after `seq`, and happen with the state document of that digest:
+    they are recorded as soon as the state is that document, and never were if it is another one.
     """
 
     seq: int = 0
@@ -227,6 +297,7 @@ class ChangesetIndex:
     open: tuple[str, ...] = ()
     covered: str | None = None
     committing: str | None = None
+    newest: tuple[model.ChangesetEvent, ...] = ()
 
 
 INDEX = Document(
@@ -239,6 +310,7 @@ INDEX = Document(
                 "open": list_of(_KEY),
                 "covered": nullable(OBJECT_ID),
                 "committing": nullable(DIGEST),
+                "newest": list_of(Form(_read_event, _write_event)),
             },
         )
     },

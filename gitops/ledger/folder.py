@@ -8,6 +8,7 @@ Rules of this module:
 3. The lock is one object that is created exclusively; removing it takes its id, and it never expires.
 4. Steps after the publish point may fail without an error: recovery finds the sidecar and settles it. An approval is consumed if
    its document is marked or the state records its id: after the loss of the state, the documents remain.
+5. The events of changesets are recorded by the rules of `gitops.ledger.folder_changesets`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
 from gitops.ledger.documents import write_intent, write_lock, write_state
+from gitops.ledger.folder_changesets import FolderChangesets
 from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
     FoundDocument,
@@ -40,8 +42,10 @@ from gitops.ledger.readings import (
     unreadable_view,
     view_of,
 )
+from gitops.ledger.records import ChangesetReader, ChangesetRecords
 from gitops.model.address import Address, graph_address
 from gitops.model.approval import Approval
+from gitops.model.changeset import EventDraft
 from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
@@ -49,7 +53,7 @@ from gitops.storage.port import ObjectStore
 __all__ = ["FolderLedger"]
 
 
-class FolderLedger:
+class FolderLedger(ChangesetReader):
     """A LedgerStore over an object store; safe for threads. Entries are ignored: a folder keeps no history."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, faults: Faults) -> None:
@@ -57,6 +61,7 @@ class FolderLedger:
         self._store = store
         self._clock = clock
         self._faults = faults
+        self._writer = FolderChangesets(store, faults)
         self._holds_lock = False
         self._seen: bytes | None = None
         self._ahead: dict[str, list[FoundDocument]] = {}
@@ -190,9 +195,16 @@ class FolderLedger:
     def former(self) -> FormerLedger | None:
         """None: nothing is left of a ledger but the ledger."""
 
-    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
-        """Announces nothing: each intent becomes durable in `arm`."""
-        return view
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],  # noqa: ARG002 - each becomes durable in `arm`
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
+        """Record events and remove settled sidecars; each intent becomes durable in `arm`. Raises as `retire`."""
+        return self.retire(view, retire, entry, events) if events or retire else view
 
     def arm(self, intent: Intent) -> None:
         """Write the sidecar of an operation that is about to start. Raises GitopsError `recovery_sidecar_write_error`."""
@@ -219,11 +231,17 @@ class FolderLedger:
         with contextlib.suppress(GitopsError, ValueError), around(self._faults, "ledger.sidecar", "remove"):
             self._store.delete(layout.intent_key(operation_id))
 
-    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:  # noqa: ARG002
-        """Remove sidecars that the state already explains, if the state still is what `view` saw.
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,  # noqa: ARG002
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
+        """Record events, and remove sidecars that the state already explains, if the state still is what `view` saw.
 
         One that cannot be removed is left to the next sweep. Raises ConflictError `state_cas_mismatch`, RemoteError
-        `state_read_error`.
+        `state_read_error`; for its events as the port.
         """
         try:
             current = self._store.read(layout.STATE)
@@ -231,6 +249,7 @@ class FolderLedger:
             raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
+        self._writer.record(events)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
 
@@ -272,7 +291,7 @@ class FolderLedger:
             )
 
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
-        """Publish the state if the ledger still is what `view` saw, then mark approvals as used and retire sidecars.
+        """Publish the state if the ledger still is what `view` saw, with its events; then mark approvals and retire sidecars.
 
         Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`, UsageError for text
         that cannot be stored, BugError for a write that does not belong to its view.
@@ -280,18 +299,26 @@ class FolderLedger:
         check_write(view, write)
         self._ahead.clear()
         data = write_state(write.state)
+        recording = self._writer.announce(write.events, data)
         self._faults.reach("ledger.commit.before_state")
         try:
             landed = self._swap(view, data)
         except RemoteError as error:
             raise error.during(Code.STATE_WRITE_ERROR, layout.STATE) from error
         if not landed:
+            if recording is not None:
+                self._writer.withdraw()
             raise conflict_error()
         self._faults.reach("ledger.commit.after_state")
+        if recording is not None:
+            self._writer.confirm(recording)
         marked = self._mark(write.consumed)
         in_parallel(self.disarm, write.retire if marked else (), self.parallel)
         self._faults.reach("ledger.commit.after_retire")
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
+
+    def _changesets(self) -> ChangesetRecords:
+        return self._writer.read()
 
     def _swap(self, view: LedgerView, data: bytes) -> bool:
         if view.cas is None:

@@ -11,23 +11,36 @@ import re
 from gitops.documents.forms import is_digest
 from gitops.model.address import Address, is_name
 from gitops.model.kinds import rules_of
+from gitops.model.ledger import is_changeset_key
 
 __all__ = [
     "APPROVALS",
+    "ARCHIVE",
+    "CHANGESETS",
+    "ENDED",
+    "EVENTS",
+    "INDEX",
     "LOCK",
     "RECOVERIES",
     "STATE",
     "approval_key",
     "blob_key",
     "document_id",
+    "events_key",
     "graph_root",
     "intent_key",
+    "record_key",
 ]
 
 STATE = "__cluster/state.json"
 LOCK = "__cluster/lock.json"
 RECOVERIES = "__cluster/recoveries"
 APPROVALS = "__cluster/approvals"
+CHANGESETS = "__cluster/changesets"
+EVENTS = "__cluster/events"
+INDEX = f"{CHANGESETS}/index.json"
+ENDED = f"{CHANGESETS}/ended.jsonl"
+ARCHIVE = f"{CHANGESETS}/archive.jsonl"
 
 _RESOURCES = "__cluster/resources"
 _SUFFIX = ".json"
@@ -43,6 +56,16 @@ def intent_key(operation_id: str) -> str:
 def approval_key(approval_id: str) -> str:
     """The key of an approval document. Raises ValueError for an id that cannot be part of a key."""
     return f"{APPROVALS}/{_checked(approval_id)}{_SUFFIX}"
+
+
+def record_key(changeset: str) -> str:
+    """The key of the record of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}{_SUFFIX}"
+
+
+def events_key(changeset: str) -> str:
+    """The key of the events of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
 
 
 def document_id(name: str) -> str | None:
@@ -72,3 +95,9 @@ def _checked(identifier: str) -> str:
     if _ID.match(identifier) is None:
         raise ValueError(f"{identifier[:64]!r} is not a document id")
     return identifier
+
+
+def _checked_changeset(key: str) -> str:
+    if not is_changeset_key(key):
+        raise ValueError(f"{key[:64]!r} is not the key of a changeset")
+    return key

@@ -19,8 +19,10 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.ledger import layout
+from gitops.ledger.changesets import ChangesetIndex
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalEvidence, DecisionEvidence
+from gitops.model.changeset import Changeset, ChangesetEvent, EventDraft
 from gitops.model.ledger import (
     FormerLedger,
     Intent,
@@ -116,13 +118,23 @@ class ApprovalListing:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangesetListing:
+    """The changesets that have not ended: `open` are their records, the oldest first. `problem` is set if they cannot be read."""
+
+    index: ChangesetIndex = field(default_factory=ChangesetIndex)
+    open: tuple[Changeset, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerWrite:
     """One update of the ledger, all of it or nothing.
 
     `retire` are operation ids of sidecars to remove with it, `consumed` the approvals to mark as consumed (with the
     approval commits that become extra parents of the entry, in a branch ledger). `entry` is required by a branch ledger and
     ignored by a folder; its `number` and `previous` are set by the store. `trust_files` replaces the snapshot of keys and
-    rules (path to bytes) when given, `sound` the record of sound graphs; a folder keeps none.
+    rules (path to bytes) when given, `sound` the record of sound graphs; a folder keeps none. `events` of changesets are recorded
+    with the state: of a write that does not land, none is.
     """
 
     state: LedgerState
@@ -131,6 +143,7 @@ class LedgerWrite:
     consumed: tuple[Approval, ...] = ()
     trust_files: Mapping[str, bytes] | None = None
     sound: SoundRecord | None = None
+    events: tuple[EventDraft, ...] = ()
 
 
 class LedgerReader(Protocol):
@@ -180,6 +193,32 @@ class LedgerReader(Protocol):
         """The catalog blob of a query or policy at `digest`, its content verified."""
         ...
 
+    def changesets(self) -> ChangesetListing:
+        """The changesets that have not ended: one small document is read where there are none."""
+        ...
+
+    def changeset(self, key: str) -> Changeset | None:
+        """The record of a changeset, also of one that has ended; None if it never existed.
+
+        One that ended long ago is without members. Raises IntegrityError `changeset_invalid`, RemoteError, as the next three.
+        """
+        ...
+
+    def changeset_keys(self) -> tuple[str, ...]:
+        """The keys of all changesets, the newest first."""
+        ...
+
+    def changeset_of(self, commit: str) -> tuple[str, ...]:
+        """The keys of the changesets that bring in a merge commit, the newest first."""
+        ...
+
+    def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
+        """The events with a number above `after`, of one changeset or of all, in their order.
+
+        Those of changesets that ended long ago are gone: what is left may begin later than `after` asks for.
+        """
+        ...
+
 
 class LedgerStore(LedgerReader, Protocol):
     """The write half. All writes but the lock's and an approval's happen while the caller holds the lock."""
@@ -210,12 +249,24 @@ class LedgerStore(LedgerReader, Protocol):
         """What is left of an earlier ledger of the cluster, where there is no branch; None for a folder. Raises as above."""
         ...
 
-    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
         """Announce the intents of an operation before its first side effect; returns the view to commit against.
 
-        A branch ledger makes them durable here, in one signed entry; a folder makes each durable in `arm`.
+        Events of changesets are recorded, and settled sidecars removed, in the same write; it may consist of these alone. A
+        branch ledger makes the intents durable here, in one signed entry; a folder makes each durable in `arm`. What changes
+        nothing, such as to create a changeset that exists, is not written.
+
         Raises GitopsError `recovery_sidecar_write_error`, or `ledger_not_writable` where a remote refuses the entry;
-        ConflictError `state_cas_mismatch`.
+        ConflictError `state_cas_mismatch`; as ConflictError, with nothing written, `changeset_active` while another changeset is
+        active, `changeset_overlap` while one still cleans up what this one touches, `changeset_conflict` for a key that exists
+        with another plan, `changeset_state_invalid` for an event that may not happen now.
         """
         ...
 
@@ -231,7 +282,13 @@ class LedgerStore(LedgerReader, Protocol):
         """Withdraw an armed intent of which provably nothing happened. No error on failure: recovery settles it."""
         ...
 
-    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
         """Remove settled sidecars when the state itself needs no write. Raises like `commit`."""
         ...
 
@@ -249,6 +306,6 @@ class LedgerStore(LedgerReader, Protocol):
     def commit(self, view: LedgerView, write: LedgerWrite) -> LedgerView:
         """Compare-and-swap: publish `write` if the ledger still is what `view` saw.
 
-        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`.
+        Raises ConflictError `state_cas_mismatch` (nothing written), RemoteError `state_write_error`; for its events as `begin`.
         """
         ...

@@ -181,7 +181,8 @@ class Barriers:
 class Changeset:
     """The record of one changeset, as it is after its newest event.
 
-    `part` is `i/k` where one merge needs several changesets. `covers` are the merge commits that this changeset brings in.
+    `part` is `i/k` where one merge needs several changesets. `covers` are the merge commits that this changeset brings in,
+    the oldest first.
     `needs_attention` says that a step after the commit failed; every later run tries it again.
     """
 
@@ -213,6 +214,12 @@ class Changeset:
     def addresses(self) -> frozenset[Address]:
         """Everything that the changeset touches."""
         return frozenset((*(m.address for m in self.members), *(r.address for r in self.removals)))
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """The commits that the changeset is about: its merge, and every merge that it brings in."""
+        merge = () if self.source.merge_commit is None else (self.source.merge_commit,)
+        return tuple(dict.fromkeys((*merge, *self.covers)))
 
     @property
     def phase(self) -> str:
@@ -368,3 +375,24 @@ class ChangesetEvent:
     cluster: str
     changeset: str
     happening: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """An event that the ledger has not numbered yet."""
+
+    changeset: str
+    at: str
+    happening: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class EndedChangeset:
+    """What the ledger lists of a changeset that has ended: how, when, its first and newest event, and the commits it is about."""
+
+    key: str
+    state: ChangesetState
+    at: str
+    first: int
+    last: int
+    commits: tuple[str, ...] = ()

@@ -27,7 +27,8 @@ class EntryKind(StrEnum):
 
     INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts, REVOKE
     only revocations. REPAIR only says which commits were removed from the branch. ADOPT follows an import over what an earlier
-    ledger left, with the approvals of it. SCOPE only records where the cluster is from then on.
+    ledger left, with the approvals of it. SCOPE only records where the cluster is from then on. CHANGESET only records events of
+    changesets.
     """
 
     IMPORT = "import"
@@ -39,6 +40,7 @@ class EntryKind(StrEnum):
     REPAIR = "repair"
     ADOPT = "adopt"
     SCOPE = "scope"
+    CHANGESET = "changeset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ class LedgerEntry:
     `number` counts from 1 without gaps; `previous` is the commit id of the entry before (None for the first) and must be
     the commit's first parent. `origins` say where the commits of its gated and waiting changes come from, and `authors` are the
     people of all of them, who may not approve these changes. `forge` is the kind of the forge in use. `at` is RFC 3339
-    UTC and never runs backwards along the chain. `changeset` identifies the run of one plan. `policy_digest` is that of the
+    UTC and never runs backwards along the chain. `changeset` identifies the run of one plan: that of its
+    events, if it has some. `policy_digest` is that of the
     keys and rules under which the entry was made; `trust_digest` that of those in force after it. `debts` are opened by this
     entry, `settled` are closed by it. `vanished` are the graphs that it found gone. `revoked` are the revocations that it takes
     in, `former` is what an import found of an earlier ledger, `quarantined` are commits that a repair removed from the branch,

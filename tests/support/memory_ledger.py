@@ -18,6 +18,7 @@ from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
+from gitops.ledger.changesets import write_index
 from gitops.ledger.documents import write_intent, write_lock, write_state
 from gitops.ledger.port import ApprovalListing, BlobReading, IntentListing, LedgerView, LedgerWrite
 from gitops.ledger.readings import (
@@ -33,8 +34,10 @@ from gitops.ledger.readings import (
     state_cas,
     view_of,
 )
+from gitops.ledger.records import ChangesetReader, ChangesetRecords
 from gitops.model.address import Address
 from gitops.model.approval import Approval
+from gitops.model.changeset import EventDraft
 from gitops.model.ledger import FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["MemoryLedger"]
@@ -50,7 +53,7 @@ class _Shared:
     mutex: threading.RLock = field(default_factory=threading.RLock)
 
 
-class MemoryLedger:
+class MemoryLedger(ChangesetReader):
     """A LedgerStore in a dictionary; safe for threads.
 
     `calls` counts this handle's calls by method name.
@@ -177,10 +180,17 @@ class MemoryLedger:
     def former(self) -> FormerLedger | None:
         """None: nothing is left of a ledger but the ledger."""
 
-    def begin(self, view: LedgerView, intents: Sequence[Intent], entry: LedgerEntry | None) -> LedgerView:
-        """Nothing to announce."""
+    def begin(
+        self,
+        view: LedgerView,
+        intents: Sequence[Intent],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+        retire: Sequence[str] = (),
+    ) -> LedgerView:
+        """Record events and remove settled sidecars; nothing is announced."""
         with self._call("begin"):
-            return view
+            return self.retire(view, retire, entry, events) if events or retire else view
 
     def arm(self, intent: Intent) -> None:
         """Write a sidecar. Raises GitopsError `recovery_sidecar_write_error` if there is one of this id."""
@@ -202,10 +212,17 @@ class MemoryLedger:
         with self._call("disarm") as files:
             _drop(files, layout.RECOVERIES, operation_id)
 
-    def retire(self, view: LedgerView, operation_ids: Sequence[str], entry: LedgerEntry | None) -> LedgerView:
-        """Remove settled sidecars. Raises ConflictError `state_cas_mismatch`."""
+    def retire(
+        self,
+        view: LedgerView,
+        operation_ids: Sequence[str],
+        entry: LedgerEntry | None,
+        events: Sequence[EventDraft] = (),
+    ) -> LedgerView:
+        """Remove settled sidecars and record events. Raises ConflictError `state_cas_mismatch`, and as the port."""
         with self._call("retire") as files:
             self._require_unmoved(view)
+            _record_events(files, events)
             self._record(entry)
             for operation_id in operation_ids:
                 _drop(files, layout.RECOVERIES, operation_id)
@@ -241,6 +258,7 @@ class MemoryLedger:
         data = write_state(write.state)
         with self._call("commit") as files:
             self._require_unmoved(view)
+            _record_events(files, write.events)
             files[layout.STATE] = data
             self._record(write.entry)
             for operation_id in write.retire:
@@ -249,6 +267,10 @@ class MemoryLedger:
                 used = replace(approval, consumed_at=approval.consumed_at or timestamp(self._clock.now()))
                 files[layout.approval_key(approval.approval_id)] = write_approval(used)
             return LedgerView(found=True, state=write.state, cas=state_cas(data))
+
+    def _changesets(self) -> ChangesetRecords:
+        with self._call("changesets") as files:
+            return ChangesetRecords(dict(files).get)
 
     def _require_unmoved(self, view: LedgerView) -> None:
         if not is_same_state(view, self._shared.files.get(layout.STATE)):
@@ -267,6 +289,12 @@ class MemoryLedger:
             if ordered:
                 raise ordered.pop(0)
             yield self._shared.files
+
+
+def _record_events(files: dict[str, bytes], events: Sequence[EventDraft]) -> None:
+    recording = ChangesetRecords(files.get).recording(events)
+    if recording.events:
+        files |= {**recording.files, layout.INDEX: write_index(recording.index)}
 
 
 def _inside(files: Mapping[str, bytes], folder: str) -> list[FoundDocument]:

@@ -1,0 +1,150 @@
+"""The changesets of a ledger folder, whose files are written one by one.
+
+Rules:
+
+1. Events are recorded by the compare-and-swap of the index, which has them in it. Their files follow; who writes next, or reads,
+   finds in the index what a writer did not live to put into the files.
+2. Events that come with a state are put into the index first, with the digest of that state. They are recorded when the state is
+   swapped: a crash before that leaves events that never happened, one after it leaves events that did.
+3. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError
+from gitops.core.faults import Faults, around
+from gitops.ledger import layout
+from gitops.ledger.changesets import ChangesetIndex, write_index
+from gitops.ledger.readings import conflict_error, state_cas
+from gitops.ledger.records import ChangesetRecords, Recording
+from gitops.model.changeset import EventDraft
+from gitops.storage.parallel import in_parallel
+from gitops.storage.port import ObjectStore
+
+__all__ = ["FolderChangesets"]
+
+_ATTEMPTS = 10
+
+
+class FolderChangesets:
+    """Reads and writes the changesets of a ledger folder; what one handle wrote is not read again."""
+
+    def __init__(self, store: ObjectStore, faults: Faults) -> None:
+        """`store` is the storage root."""
+        self._store = store
+        self._faults = faults
+        self._index: bytes | None = None
+        self._settled: ChangesetRecords | None = None
+
+    def read(self) -> ChangesetRecords:
+        """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
+        return ChangesetRecords(self._store.read, self._state_cas)
+
+    def record(self, drafts: Iterable[EventDraft]) -> None:
+        """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`."""
+        drafts = tuple(drafts)
+        for _ in range(_ATTEMPTS if drafts else 0):
+            known = self.settle()
+            recording = known.recording(drafts)
+            if not recording.events:
+                return
+            with around(self._faults, "ledger.changeset", "record"):
+                landed = self._swap(replace(recording.index, newest=recording.events))
+            if landed:
+                self._follow(known, recording)
+                return
+        if drafts:
+            raise conflict_error()
+
+    def announce(self, drafts: Iterable[EventDraft], state: bytes) -> Recording | None:
+        """Rule 2: put events into the index that happen with this state document; None where there are none.
+
+        Raises as `record`; ConflictError `state_cas_mismatch` too.
+        """
+        known = self.settle()
+        recording = known.recording(drafts)
+        if not recording.events:
+            return None
+        with around(self._faults, "ledger.changeset", "announce"):
+            if not self._swap(replace(known.index, committing=digest(state), newest=recording.events)):
+                raise conflict_error()
+        return recording
+
+    def confirm(self, recording: Recording) -> None:
+        """The state that events were announced with is in force. What fails here, the next writer does."""
+        known, self._settled = self._settled, None
+        with contextlib.suppress(RemoteError):
+            with around(self._faults, "ledger.changeset", "confirm"):
+                landed = self._swap(replace(recording.index, newest=recording.events))
+            if landed and known is not None:
+                self._follow(known, recording)
+
+    def withdraw(self) -> None:
+        """The state that events were announced with was not written. What fails here, the next writer does."""
+        known, self._settled = self._settled, None
+        with contextlib.suppress(RemoteError):
+            if known is not None and self._swap(known.index):
+                self._settled = known
+
+    def settle(self) -> ChangesetRecords:
+        """Write what an interrupted writer left, and return what is recorded. Raises RemoteError `state_write_error`."""
+        try:
+            if self._settled is not None and self._store.read(layout.INDEX) == self._index:
+                return self._settled
+            for _ in range(_ATTEMPTS):
+                known = self.read()
+                self._index = known.stored(layout.INDEX)
+                unwritten = known.unwritten()
+                self._write_files(known, unwritten)
+                if not known.pending or self._swap(replace(known.index, newest=known.newest)):
+                    known.advance(unwritten)
+                    self._settled = known
+                    return known
+        except RemoteError as error:
+            raise error.during(Code.STATE_WRITE_ERROR, layout.INDEX) from error
+        raise conflict_error()
+
+    def _follow(self, known: ChangesetRecords, recording: Recording) -> None:
+        """Write the files of events that are recorded. What fails here, the next writer does."""
+        self._settled = None
+        with contextlib.suppress(RemoteError):
+            self._write_files(known, recording)
+            known.advance(recording)
+            self._settled = known
+
+    def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:
+        def write(path: str) -> None:
+            held, data = known.stored(path), recording.files[path]
+            if held == data:
+                return
+            # Rule 3: where another one wrote, it wrote this as well.
+            with around(self._faults, "ledger.changeset", "file"):
+                if held is None:
+                    self._store.create(path, data)
+                else:
+                    self._store.replace(path, data, expected=held)
+
+        in_parallel(write, recording.files, self._store.parallel)
+
+    def _swap(self, index: ChangesetIndex) -> bool:
+        """Replace the index that was read or written last; False if another one did."""
+        data, expected = write_index(index), self._index
+        try:
+            if expected is None:
+                landed = self._store.create(layout.INDEX, data)
+            else:
+                landed = self._store.replace(layout.INDEX, data, expected=expected)
+        except RemoteError as error:
+            raise error.during(Code.STATE_WRITE_ERROR, layout.INDEX) from error
+        self._index = data if landed else None
+        return landed
+
+    def _state_cas(self) -> str | None:
+        data = self._store.read(layout.STATE)
+        return None if data is None else state_cas(data)

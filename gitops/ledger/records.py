@@ -1,0 +1,298 @@
+"""The changesets of a ledger, read from its files, and the files that further events give. Pure; every store uses this.
+
+Rules:
+
+1. Events are numbered without gaps in the order in which they are recorded. Who drafts one does not know its number.
+2. A record is what its events give. It is written with them, and both with the index.
+3. At most one changeset is active. Another one is created when that one is committed or has failed, and only if it touches
+   nothing of those that still clean up.
+4. To create a changeset again with the same plan is to join the one that exists, which is no event.
+5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from gitops.changesets.lifecycle import follow, replay
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.ledger import layout
+from gitops.ledger.changesets import (
+    ChangesetIndex,
+    read_archive,
+    read_ended,
+    read_events,
+    read_index,
+    read_record,
+    write_ended,
+    write_events,
+    write_record,
+)
+from gitops.ledger.port import ChangesetListing
+from gitops.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetEvent,
+    ChangesetKind,
+    ChangesetState,
+    Created,
+    EndedChangeset,
+    EventDraft,
+)
+from gitops.model.ledger import is_changeset_key
+
+__all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
+
+ReadFile = Callable[[str], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a write records: the numbered events, the records and the index after them, and the files beside the index."""
+
+    index: ChangesetIndex
+    events: tuple[ChangesetEvent, ...]
+    records: Mapping[str, Changeset]
+    files: Mapping[str, bytes]
+
+
+class ChangesetRecords:
+    """The changesets of one ledger at one moment. Files are read when they are asked for, each once."""
+
+    def __init__(self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None) -> None:
+        """`read` gives a file of the ledger; `state_cas` the token of its state, for a store that writes file by file.
+
+        `pending` says that the index announces events whose fate the state decides.
+
+        Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
+        """
+        self._source = read
+        self._files: dict[str, bytes | None] = {}
+        self._records: dict[str, Changeset] = {}
+        data = self._read(layout.INDEX)
+        stored = ChangesetIndex() if data is None else read_index(data)
+        self.index = replace(stored, committing=None, newest=())
+        self.newest = stored.newest
+        self.pending = stored.committing is not None
+        if stored.committing is not None:
+            self.newest = stored.newest if state_cas() == f"sha256:{stored.committing}" else ()
+            for event in self.newest:
+                record = follow(self._stored_record(event.changeset), event)
+                self._records[record.key] = record
+                self.index = _advanced(self.index, record, event)
+
+    def record(self, key: str) -> Changeset | None:
+        """The record of a changeset; that of an archived one is without its members. None if it does not exist."""
+        if key not in self._records and is_changeset_key(key):
+            if any(event.changeset == key for event in self.newest):
+                self._records[key] = replay(self.events_of(key))
+            else:
+                self._stored_record(key)
+        return self._records.get(key)
+
+    def open(self) -> tuple[Changeset, ...]:
+        """The records that have not ended, the oldest first."""
+        active = () if self.index.active is None else (self.index.active,)
+        return tuple(filter(None, map(self.record, (*self.index.open, *active))))
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all changesets, the newest first."""
+        active = () if self.index.active is None else (self.index.active,)
+        archived = (each.key for each in read_archive(self._read(layout.ARCHIVE) or b""))
+        oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
+        return tuple(reversed(dict.fromkeys(oldest_first)))
+
+    def of_commit(self, commit: str) -> tuple[str, ...]:
+        """The keys of the changesets that are about a commit, the newest first."""
+        found = [each.key for each in self.open() if commit in each.commits]
+        found += [each.key for each in reversed(self.ended(commit)) if commit in each.commits]
+        found += [each.key for each in reversed(self._archived(commit)) if commit in each.commits]
+        return tuple(dict.fromkeys(found))
+
+    def events_of(self, key: str) -> tuple[ChangesetEvent, ...]:
+        """The events of a changeset; none of one that is archived."""
+        begin = self.newest[0].seq if self.newest else None
+        stored = read_events(self._read(layout.events_key(key)) or b"") if is_changeset_key(key) else ()
+        known = [event for event in stored if begin is None or event.seq < begin]
+        return (*known, *(event for event in self.newest if event.changeset == key))
+
+    def events(self, after: int, key: str | None) -> tuple[ChangesetEvent, ...]:
+        """The events after a number, of one changeset or of all, in their order."""
+        if after >= self.index.seq:
+            return ()
+        active = () if self.index.active is None else (self.index.active,)
+        keys = (*(each.key for each in self.ended() if each.last > after), *self.index.open, *active)
+        found = (event for each in (keys if key is None else (key,)) for event in self.events_of(each))
+        return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
+
+    def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
+        """The ended changesets that are kept, the oldest end first; only those whose line contains a text."""
+        data = self._read(layout.ENDED) or b""
+        if self.newest:
+            data = self.unwritten().files.get(layout.ENDED, data)
+        return read_ended(_lines(data, containing))
+
+    def recording(self, drafts: Iterable[EventDraft]) -> Recording:
+        """What these drafts give, after what is recorded.
+
+        Raises ConflictError `changeset_active`, `changeset_overlap`, `changeset_conflict`, `changeset_state_invalid`.
+        """
+        index, joined = self.index, set[str]()
+        records: dict[str, Changeset] = {}
+        events: list[ChangesetEvent] = []
+        for draft in drafts:
+            key, what = draft.changeset, draft.happening
+            before = records.get(key) or self.record(key)
+            if isinstance(what, Created):
+                if before is not None:
+                    _check_same(before, what.record)
+                    joined.add(key)
+                    continue
+                self._check_free(index, records, what.record)
+            # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
+            if key in joined and before is not None and before.ended:
+                continue
+            cluster = what.record.cluster if isinstance(what, Created) else "" if before is None else before.cluster
+            event = ChangesetEvent(index.seq + 1, draft.at, cluster, key, what)
+            records[key] = follow(before, event)
+            events.append(event)
+            index = _advanced(index, records[key], event)
+        lines = {
+            key: (self._read(layout.events_key(key)) or b"") + write_events(e for e in events if e.changeset == key)
+            for key in records
+        }
+        return self._recording(index, records, lines, tuple(events))
+
+    def unwritten(self) -> Recording:
+        """The events of the newest write with their files, which a store that writes file by file may not have written."""
+        events: dict[str, list[ChangesetEvent]] = {}
+        for event in self.newest:
+            events.setdefault(event.changeset, []).append(event)
+        records = {key: replay(self.events_of(key)) for key in events}
+        return self._recording(
+            self.index, records, {key: write_events(self.events_of(key)) for key in events}, self.newest
+        )
+
+    def advance(self, recording: Recording) -> None:
+        """Take over what was written."""
+        self.index, self.newest = recording.index, ()
+        self._records |= recording.records
+        self._files |= recording.files
+
+    def stored(self, path: str) -> bytes | None:
+        """A file as it was read or written last."""
+        return self._read(path)
+
+    def _recording(
+        self,
+        index: ChangesetIndex,
+        records: Mapping[str, Changeset],
+        lines: Mapping[str, bytes],
+        events: tuple[ChangesetEvent, ...],
+    ) -> Recording:
+        """`lines` are all events of each changeset."""
+        files: dict[str, bytes] = {}
+        ended = []
+        for key, record in records.items():
+            files[layout.events_key(key)] = lines[key]
+            files[layout.record_key(key)] = write_record(record)
+            if record.ended:
+                (first,) = read_events(lines[key].splitlines(keepends=True)[0])
+                last = next(event.seq for event in reversed(events) if event.changeset == key)
+                ended.append(EndedChangeset(key, record.state, record.updated_at, first.seq, last, record.commits))
+        if ended:
+            known = self._read(layout.ENDED) or b""
+            files[layout.ENDED] = known + write_ended(e for e in ended if e.key.encode() not in known)
+        return Recording(index, events, records, files)
+
+    def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
+        """Rule 3."""
+        if index.active is not None:
+            detail = f"changeset {index.active} is not ended; one at a time changes the cluster"
+            fix = f"wait until it has ended: gitops changeset watch {index.active}"
+            raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=index.active, fix=fix)
+        for key in index.open:
+            other = records.get(key) or self.record(key)
+            shared = sorted(() if other is None else new.addresses & other.addresses)
+            if shared:
+                detail = f"changeset {key} still cleans up after its change of {shared[0]}"
+                fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
+                raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
+
+    def _stored_record(self, key: str) -> Changeset | None:
+        if key not in self._records and (data := self._read(layout.record_key(key))) is not None:
+            self._records[key] = read_record(data)
+        elif key not in self._records:
+            self._records |= {each.key: each for each in self._archived(key)}
+        return self._records.get(key)
+
+    def _archived(self, containing: str) -> tuple[Changeset, ...]:
+        return read_archive(_lines(self._read(layout.ARCHIVE) or b"", containing))
+
+    def _read(self, path: str) -> bytes | None:
+        if path not in self._files:
+            self._files[path] = self._source(path)
+        return self._files[path]
+
+
+def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -> ChangesetIndex:
+    """The index after an event that gave this record."""
+    key, blocks = record.key, record.state in BLOCKING
+    active = key if blocks else None if index.active == key else index.active
+    cleaning = [each for each in index.open if each != key or not record.ended]
+    if not blocks and not record.ended and key not in cleaning:
+        cleaning.append(key)
+    # The last part of a merge brings it in; a merge that failed waits for a retry or for the next one.
+    part, _, parts = record.part.partition("/")
+    done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
+    covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
+    return ChangesetIndex(event.seq, active, tuple(cleaning), covers[-1] if covers else index.covered)
+
+
+def _check_same(known: Changeset, new: Changeset) -> None:
+    """Rule 4."""
+    if known.plan.digest != new.plan.digest:
+        detail = f"it exists, with plan {known.plan.digest[:12]}; this plan is {new.plan.digest[:12]}"
+        raise ConflictError(Code.CHANGESET_CONFLICT, detail, path=known.key)
+
+
+def _lines(data: bytes, containing: str) -> bytes:
+    """The lines that contain a text: most of a long file is not parsed."""
+    if not containing:
+        return data
+    return b"".join(line for line in data.splitlines(keepends=True) if containing.encode() in line)
+
+
+class ChangesetReader:
+    """The reading of changesets, the same for every store."""
+
+    def _changesets(self) -> ChangesetRecords:
+        """The changesets as they are now. Raises GitopsError."""
+        raise NotImplementedError
+
+    def changesets(self) -> ChangesetListing:
+        """What is open; a ledger that cannot be read is a problem of the listing."""
+        try:
+            found = self._changesets()
+            return ChangesetListing(found.index, found.open())
+        except GitopsError as error:
+            return ChangesetListing(problem=error.detail)
+
+    def changeset(self, key: str) -> Changeset | None:
+        """The record of a changeset, also of one that has ended. Raises GitopsError."""
+        return self._changesets().record(key)
+
+    def changeset_keys(self) -> tuple[str, ...]:
+        """The keys of all changesets, the newest first. Raises GitopsError."""
+        return self._changesets().keys()
+
+    def changeset_of(self, commit: str) -> tuple[str, ...]:
+        """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
+        return self._changesets().of_commit(commit)
+
+    def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
+        """The events after a number, of one changeset or of all that are kept, in their order. Raises GitopsError."""
+        return self._changesets().events(after, key)

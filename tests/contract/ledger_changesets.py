@@ -1,0 +1,310 @@
+"""What every ledger store promises about changesets: no gap in numbers, records that are their events, one active at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from ledger_samples import MakeStore, begun, code_of, entry, intent, state, together, ulid, write
+
+from gitops.changesets.lifecycle import replay
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.ledger.port import LedgerStore, LedgerView
+from gitops.model.address import Address
+from gitops.model.change import Action
+from gitops.model.changeset import (
+    Changeset,
+    ChangesetBase,
+    ChangesetKind,
+    ChangesetResult,
+    ChangesetSource,
+    ChangesetState,
+    Committed,
+    Created,
+    Drained,
+    EventDraft,
+    Failed,
+    Finalized,
+    Happening,
+    Member,
+    PlanFacts,
+    Prepared,
+    Removal,
+    Removed,
+    RollingBack,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
+from gitops.model.ledger import EntryKind, changeset_key
+from gitops.model.plan import Effect
+
+AT = "2026-07-02T09:00:00Z"
+D = "ab" * 32
+RESULT = ChangesetResult(2, converged=True, no_change=False, counts={"applied": 1}, duration_ms=5)
+
+
+def key(number: int) -> str:
+    """The key of a changeset of the tests."""
+    return first_record(number).key
+
+
+def commit_id(number: int) -> str:
+    """The merge that it brings in."""
+    return f"{number:040x}"
+
+
+def member(name: str) -> Address:
+    return Address(f"query.library.{name}")
+
+
+def first_record(number: int, *names: str, plan: str = D, removes: str = "", part: str = "1/1") -> Changeset:
+    """The record that a changeset begins with: a stage member for each name."""
+    return Changeset(
+        changeset_key("library", "merge", commit_id(number), part=part),
+        "library",
+        ChangesetKind.MERGE,
+        1,
+        part,
+        AT,
+        AT,
+        ChangesetSource("main", commit_id(number), None, number, "mira"),
+        ChangesetBase(1, "sha256:" + D, D, None),
+        D,
+        PlanFacts(plan, len(names), 0, 1),
+        members=tuple(Member(member(name), Action.UPDATE, Effect.STAGE, D, D) for name in names),
+        removals=(Removal(member(removes), D),) if removes else (),
+        covers=(commit_id(number),),
+    )
+
+
+def drafts(number: int, *happenings: Happening, part: str = "1/1") -> tuple[EventDraft, ...]:
+    return tuple(EventDraft(first_record(number, part=part).key, AT, each) for each in happenings)
+
+
+def created(number: int, *names: str, **more: str) -> tuple[EventDraft, ...]:
+    return drafts(number, Created(first_record(number, *names, **more)), part=more.get("part", "1/1"))
+
+
+def ready(name: str) -> RuntimeUpdated:
+    return RuntimeUpdated(member(name), Runtime(RuntimeState.READY, 1, AT, AT))
+
+
+PASSING = (Prepared(()), Committed(2, 1, ()), Drained(0, "nothing is served"), Finalized(RESULT))
+"""The four boundaries, for a changeset whose members are ready."""
+
+
+def record(store: LedgerStore, *events: EventDraft, view: LedgerView | None = None) -> LedgerView:
+    """Record events alone, against the ledger as it is now."""
+    view = view or store.view()
+    revision = 0 if view.state is None else view.state.revision
+    return store.begin(view, (), entry(EntryKind.CHANGESET, revision), events)
+
+
+def whole(number: int, *names: str) -> tuple[EventDraft, ...]:
+    """All events of a changeset that lands."""
+    return (*created(number, *names), *drafts(number, *map(ready, names), *PASSING))
+
+
+def check_history(store: LedgerStore) -> None:
+    """Numbers are gap-free, and every record is what its events give."""
+    events = store.events()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert store.changesets().index.seq == len(events)
+    for each in store.changeset_keys():
+        mine = store.events(key=each)
+        assert [event for event in events if event.changeset == each] == list(mine)
+        assert store.changeset(each) == replay(mine)
+
+
+class ChangesetContract:
+    """Events, records and the index."""
+
+    @pytest.fixture
+    def imported(self, make_store: MakeStore) -> LedgerStore:
+        store = make_store()
+        store.commit(store.view(), write(state(1)))
+        return store
+
+    def test_a_ledger_without_changesets(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        for each in (imported, make_store()):
+            listing = each.changesets()
+            assert (listing.index.seq, listing.open, listing.problem) == (0, (), None)
+            assert each.changeset(key(1)) is None
+            assert each.changeset("../state") is None
+            assert (each.changeset_keys(), each.changeset_of(commit_id(1)), each.events()) == ((), (), ())
+
+    def test_a_changeset_is_followed_from_its_first_event_to_its_last(
+        self, make_store: MakeStore, imported: LedgerStore
+    ) -> None:
+        record(imported, *created(1, "a", "b"))
+        assert make_store().changesets().index.active == key(1)
+        record(imported, *drafts(1, ready("a")))
+        record(imported, *drafts(1, ready("b"), *PASSING[:2]))
+        listing = make_store().changesets()
+        assert (listing.index.active, listing.index.open) == (None, (key(1),))
+        assert [each.state for each in listing.open] == [ChangesetState.COMMITTED]
+        record(imported, *drafts(1, *PASSING[2:]))
+        listing = make_store().changesets()
+        assert (listing.index.active, listing.index.open, listing.open) == (None, (), ())
+        ended = make_store().changeset(key(1))
+        assert ended is not None
+        assert (ended.state, ended.result) == (ChangesetState.FINALIZED, RESULT)
+        assert [event.seq for event in make_store().events(after=3)] == [4, 5, 6, 7]
+        check_history(make_store())
+
+    def test_events_land_with_the_state_or_not_at_all(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *created(1, "a"), *drafts(1, ready("a"), PASSING[0]))
+        stale = imported.view()
+        other = make_store()
+        other.commit(other.view(), write(state(2)))
+        landing = replace(write(state(2, winner="a" * 64)), events=drafts(1, *PASSING[1:]))
+        assert code_of(lambda: imported.commit(stale, landing)) == "state_cas_mismatch"
+        found = make_store().changeset(key(1))
+        assert found is not None
+        assert found.state is ChangesetState.PREPARED
+        check_history(make_store())
+        imported.commit(imported.view(), replace(landing, state=state(3, winner="a" * 64)))
+        assert make_store().view().state == state(3, winner="a" * 64)
+        found = make_store().changeset(key(1))
+        assert found is not None
+        assert found.state is ChangesetState.FINALIZED
+        check_history(make_store())
+
+    def test_events_land_with_intents_and_with_retired_ones(self, make_store: MakeStore) -> None:
+        store = make_store()
+        view = begun(store, intent(1), intent(2))
+        view = store.begin(view, [intent(3)], entry(EntryKind.INTENT, 1), created(1, "a"), [ulid(1)])
+        store.arm(intent(3))
+        assert make_store().intents().intents == (intent(2), intent(3))
+        store.retire(view, [ulid(2), ulid(3)], entry(EntryKind.APPLY, 1), drafts(1, ready("a")))
+        assert make_store().intents().intents == ()
+        check_history(make_store())
+        assert len(make_store().events()) == 2
+
+    def test_an_event_that_may_not_happen_writes_nothing(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        view = record(imported, *created(1, "a"))
+        bad = (*drafts(1, ready("a")), *drafts(1, Committed(2, 1, ())))
+        assert code_of(lambda: record(imported, *bad, view=view)) == "changeset_state_invalid"
+        assert code_of(lambda: record(imported, *drafts(2, ready("a")), view=view)) == "changeset_state_invalid"
+        landing = replace(write(state(2)), events=bad)
+        assert code_of(lambda: imported.commit(view, landing)) == "changeset_state_invalid"
+        assert make_store().view().state == state(1)
+        assert make_store().changesets().index.seq == 1
+        record(imported, *drafts(1, ready("a")), view=view)
+        check_history(make_store())
+
+    def test_what_has_ended_stays_as_it_is(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *whole(1, "a"))
+        known = imported.changeset(key(1))
+        for further in (ready("a"), RollingBack("it failed", None), Failed("it failed"), Removed(member("a"))):
+            assert code_of(partial(record, imported, *drafts(1, further))) == "changeset_state_invalid"
+        assert make_store().changeset(key(1)) == known
+
+    def test_one_is_active_at_a_time(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *created(1, "a"))
+        with pytest.raises(ConflictError) as refused:
+            record(make_store(), *created(2, "b"))
+        assert (refused.value.code, refused.value.path) == ("changeset_active", key(1))
+        assert key(1) in (refused.value.fix or "")
+        record(imported, *drafts(1, RollingBack("it failed", member("a"))))
+        assert code_of(lambda: record(make_store(), *created(2, "b"))) == "changeset_active"
+        record(imported, *drafts(1, Failed("it failed")))
+        record(make_store(), *created(2, "b"))
+        assert make_store().changesets().index.active == key(2)
+
+    def test_one_that_cleans_up_keeps_others_from_what_it_touches(
+        self, make_store: MakeStore, imported: LedgerStore
+    ) -> None:
+        record(imported, *created(1, "a", removes="old"), *drafts(1, ready("a"), *PASSING[:2]))
+        for touched in ("a", "old"):
+            with pytest.raises(ConflictError) as refused:
+                record(make_store(), *created(2, touched, "b"))
+            assert (refused.value.code, refused.value.path) == ("changeset_overlap", member(touched))
+            assert key(1) in (refused.value.fix or "")
+        record(make_store(), *created(2, "b"), *drafts(2, ready("b"), *PASSING[:2]))
+        assert [each.key for each in make_store().changesets().open] == [key(1), key(2)]
+        assert make_store().changesets().index.open == (key(1), key(2))
+        record(imported, *drafts(1, PASSING[2], Removed(member("old")), PASSING[3]))
+        assert make_store().changesets().index.open == (key(2),)
+        check_history(make_store())
+
+    def test_the_same_changeset_is_joined(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        view = record(imported, *created(1, "a"))
+        assert record(imported, *created(1, "a"), view=view) == view
+        record(imported, *created(1, "a"), *drafts(1, ready("a")), view=view)
+        record(imported, *drafts(1, *PASSING))
+        known = imported.changeset(key(1))
+        record(imported, *whole(1, "a"))
+        assert make_store().changeset(key(1)) == known
+        assert len(make_store().events()) == 6
+        with pytest.raises(ConflictError) as refused:
+            record(imported, *created(1, "a", plan="cd" * 32))
+        assert (refused.value.code, refused.value.path) == ("changeset_conflict", key(1))
+        check_history(make_store())
+
+    def test_a_lost_race_gets_other_numbers(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *created(1, "a"))
+        first, second = make_store(), make_store()
+        view = second.view()
+        record(first, *drafts(1, RuntimeUpdated(member("a"), Runtime(RuntimeState.PROVISIONING, 1, AT, AT))))
+        try:
+            record(second, *drafts(1, ready("a")), view=view)
+        except ConflictError as lost:
+            if lost.code != "state_cas_mismatch":
+                raise
+            record(second, *drafts(1, ready("a")))
+        assert [event.seq for event in make_store().events()] == [1, 2, 3]
+        check_history(make_store())
+
+    def test_of_racing_runners_one_creates(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        stores = [make_store() for _ in range(4)]
+        numbers = [1, 1, 2, 2]
+
+        def attempt(each: LedgerStore, number: int) -> int:
+            for _ in range(8):
+                try:
+                    record(each, *created(number, "a"))
+                except ConflictError as error:
+                    if error.code != "state_cas_mismatch":
+                        raise
+                else:
+                    return number
+            raise AssertionError("it never got through")
+
+        results = together([partial(attempt, *pair) for pair in zip(stores, numbers, strict=True)])
+        winner = make_store().changesets().index.active
+        assert winner in (key(1), key(2))
+        for number, result in zip(numbers, results, strict=True):
+            assert result == number if key(number) == winner else isinstance(result, GitopsError)
+        assert {r.code for r in results if isinstance(r, GitopsError)} == {"changeset_active"}
+        assert len(make_store().events()) == 1
+
+    def test_a_changeset_without_changes_is_one_write(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *whole(1))
+        assert make_store().changeset_of(commit_id(1)) == (key(1),)
+        assert [event.seq for event in make_store().events(key=key(1))] == [1, 2, 3, 4, 5]
+        assert make_store().changesets().index.covered == commit_id(1)
+
+    def test_changesets_are_found_by_the_commits_that_they_bring_in(
+        self, make_store: MakeStore, imported: LedgerStore
+    ) -> None:
+        record(imported, *whole(1, "a"))
+        several = replace(first_record(4, "a"), covers=tuple(map(commit_id, (2, 3, 4))))
+        record(imported, *drafts(4, Created(several)))
+        assert make_store().changesets().index.covered == commit_id(1)
+        for number in (2, 3, 4):
+            assert make_store().changeset_of(commit_id(number)) == (key(4),)
+        record(imported, *drafts(4, RollingBack("it failed", None), Failed("it failed")))
+        assert make_store().changeset_of(commit_id(3)) == (key(4),)
+        assert make_store().changeset_of(commit_id(1)) == (key(1),)
+        assert make_store().changeset_of(commit_id(9)) == ()
+        assert make_store().changeset_keys() == (key(4), key(1))
+        assert make_store().changesets().index.covered == commit_id(4)
+
+    def test_a_merge_is_brought_in_by_its_last_part(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        for part, covered in (("1/2", None), ("2/2", commit_id(1))):
+            record(imported, *created(1, part=part), *drafts(1, *PASSING, part=part))
+            assert make_store().changesets().index.covered == covered
+        assert len(make_store().changeset_of(commit_id(1))) == 2
