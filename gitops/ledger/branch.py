@@ -22,14 +22,13 @@ from gitops.core.canonical import digest
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, RefUpdate
 from gitops.ledger import layout
-from gitops.ledger.anchor import StorageAnchor, check_anchor
+from gitops.ledger.anchor import StorageAnchor
+from gitops.ledger.branch_reader import BranchReader
 from gitops.ledger.chain import (
-    APPROVALS,
     ENTRY,
     SOUND,
     TRUST,
@@ -40,31 +39,23 @@ from gitops.ledger.chain import (
     trust_files,
 )
 from gitops.ledger.changesets import write_index
-from gitops.ledger.documents import read_entry, write_entry, write_intent, write_sound, write_state
-from gitops.ledger.evidence import announced_evidence, read_decision_evidence, read_evidence
+from gitops.ledger.documents import write_entry, write_intent, write_sound, write_state
 from gitops.ledger.git_lock import GitLock, LockRefs, push_own
-from gitops.ledger.heads import BranchSettings, Heads
+from gitops.ledger.heads import BranchSettings
 from gitops.ledger.port import (
-    ApprovalListing,
     BlobCondition,
     BlobReading,
-    IntentListing,
     LedgerView,
     LedgerWrite,
 )
 from gitops.ledger.readings import (
-    FoundDocument,
-    approval_listing,
     blob_reading,
     check_write,
     conflict_error,
-    intent_listing,
     state_cas,
-    view_of,
 )
-from gitops.ledger.records import ChangesetReader, ChangesetRecords, Recording
+from gitops.ledger.records import Recording
 from gitops.ledger.trailers import commit_message
-from gitops.ledger.witnesses import LedgerEntries
 from gitops.ledger.writings import (
     approval_documents,
     approval_key,
@@ -79,7 +70,7 @@ from gitops.ledger.writings import (
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.changeset import EventDraft
-from gitops.model.ledger import EntryKind, FormerLedger, Intent, LedgerEntry, LockInfo, LockObservation
+from gitops.model.ledger import EntryKind, Intent, LedgerEntry, LockInfo, LockObservation
 
 __all__ = ["BranchLedger", "BranchSettings"]
 
@@ -96,35 +87,20 @@ class _Draft:
     recorded: Recording | None
 
 
-class BranchLedger(ChangesetReader):
+class BranchLedger(BranchReader):
     """A LedgerStore over a branch of a git remote; safe for the threads of one run."""
-
-    # A commit is an immutable snapshot, and it is at hand.
-    snapshot_reads = True
-    parallel = 1
 
     def __init__(
         self, store: GitStore, remote: GitRemote, place: BranchSettings, clock: Clock, faults: Faults | None = None
     ) -> None:
         """`store` holds the objects, `remote` has the refs that count."""
-        self._store = store
-        self._remote = remote
-        self._place = place
-        self._clock = clock
         self._faults = faults or NoFaults()
-        self._heads = Heads(store, remote, place, self._faults)
-        self._ref = self._heads.ref
+        super().__init__(store, remote, place, self._faults)
+        self._clock = clock
         places = LockRefs(place.lock_ref, place.fallback_lock_ref, place.remember_lock_ref, place.lock_proven)
         self._lock = GitLock(store, remote, places, self._faults)
         self._guard = threading.Lock()
         self._staged: dict[str, bytes | None] = {}
-        self._last: LedgerView | None = None
-        self._records: tuple[str | None, ChangesetRecords] | None = None
-
-    @property
-    def state_path(self) -> str:
-        """Where the state document is, for people: what `git show` takes."""
-        return f"{self._ref.removeprefix('refs/heads/')}:{layout.STATE}"
 
     @property
     def lock_path(self) -> str:
@@ -134,60 +110,6 @@ class BranchLedger(ChangesetReader):
     def observe_lock(self) -> LockObservation:
         """Whether the lock ref exists, and what its commit says."""
         return self._lock.observe()
-
-    def view(self) -> LedgerView:
-        """The newest entry, verified. A branch that does not verify is a problem of the view, never an empty ledger."""
-        try:
-            found = self._heads.newest()
-            view = LedgerView() if found is None else self._view_at(found)
-        except (RemoteError, BugError):
-            raise
-        except GitopsError as error:
-            problems = Diagnostics()
-            problems.add_error(error)
-            view = LedgerView(found=True, problems=tuple(problems))
-        self._last = view
-        return view
-
-    def intents(self) -> IntentListing:
-        """The recovery sidecars of the head."""
-        try:
-            return intent_listing(self._documents(layout.RECOVERIES))
-        except GitopsError as error:
-            return IntentListing(problem=error.detail)
-
-    def approvals(self) -> ApprovalListing:
-        """Approval documents from the head, and all approval and decision commits from their branches, consumed ones too."""
-        listing = ApprovalListing()
-        try:
-            listing = approval_listing(self._documents(layout.APPROVALS))
-            signed, head = self._heads.approvals(), self._head()
-            contradicting = self._heads.contradicted(head, signed)
-            begun = [a.approval_id for a in listing.documents if a.consumed_at is None]
-            announced = () if head is None or not begun else announced_evidence(self._store, head, begun)
-        except GitopsError as error:
-            return replace(listing, problem=error.detail)
-        store, entries = self._store, LedgerEntries(self._store, head)
-        approvals = [pair for pair in signed.items() if pair[0].startswith(APPROVALS)]
-        decisions = [pair for pair in signed.items() if not pair[0].startswith(APPROVALS)]
-        return replace(
-            listing,
-            evidence=tuple(read_evidence(store, ref, oid, entries) for ref, oid in approvals),
-            decisions=tuple(read_decision_evidence(store, ref, oid, entries) for ref, oid in decisions),
-            announced=announced,
-            unreadable=(*listing.unreadable, *contradicting),
-        )
-
-    def moved_since(self, entry: str) -> frozenset[Address]:
-        """The resources of changes that the entries after this one applied; entries back to it are read."""
-        moved: set[Address] = set()
-        at = self._head()
-        while at is not None and at != entry:
-            commit = self._store.commit(at)
-            found = read_entry(self._store.read(commit.tree, ENTRY) or b"")
-            moved |= found.moved
-            at = next(iter(commit.parents), None)
-        return frozenset(moved)
 
     def blob(self, address: Address, digest: str) -> BlobReading:
         """The catalog blob at the head, or one that waits for the next entry."""
@@ -211,20 +133,6 @@ class BranchLedger(ChangesetReader):
     def break_lock(self, lock_id: str) -> None:
         """Delete the lock ref with exactly this id."""
         self._lock.break_lock(lock_id)
-
-    def check_anchor(self, view: LedgerView) -> None:
-        """Compare the ledger with the anchor beside the graphs, where this machine has their storage."""
-        if self._place.anchor_file is not None:
-            check_anchor(self._store, self._place.anchor_file, view, self._place.cluster)
-
-    def former(self) -> FormerLedger | None:
-        """The anchor beside the graphs, else the newest entry that this clone or a signed document of the cluster knows."""
-        file = self._place.anchor_file
-        anchor = None if file is None else file.read()
-        if anchor is not None and file is not None:
-            found = f"{file.place}, entry {anchor.number}"
-            return FormerLedger(anchor.genesis, anchor.head, found, anchor.trust_digest)
-        return self._heads.former()
 
     def begin(
         self,
@@ -318,45 +226,6 @@ class BranchLedger(ChangesetReader):
         written = LedgerView(found=True, state=write.state, cas=state_cas(state), sound=write.sound or view.sound)
         recorded = self._recorded(view, write.events)
         return self._publish(view, self._draft(view, require_entry(write.entry), files, recorded), written)
-
-    # -- reading ---------------------------------------------------------------------------------------------------
-
-    def _view_at(self, found: VerifiedEntry) -> LedgerView:
-        state, sound = (self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND))
-        return replace(view_of(state, sound), head=found.commit.id, entry=found.entry, trust=found.after)
-
-    def _head(self) -> str | None:
-        """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
-        view = self._last or self.view()
-        if view.found and view.entry is None:
-            problem = view.problems[0]
-            raise IntegrityError(problem.code, problem.message, path=problem.path)
-        return view.head
-
-    def _read(self, path: str) -> bytes | None:
-        return None if (head := self._head()) is None else self._store.read(self._store.commit(head).tree, path)
-
-    def _changesets(self) -> ChangesetRecords:
-        return self._changesets_at(self._head())
-
-    def _changesets_at(self, head: str | None) -> ChangesetRecords:
-        """The changesets of an entry, which a run asks for again and again."""
-        if self._records is None or self._records[0] != head:
-            tree = None if head is None else self._store.commit(head).tree
-            self._records = (
-                head,
-                ChangesetRecords(lambda path: None if tree is None else self._store.read(tree, path)),
-            )
-        return self._records[1]
-
-    def _documents(self, folder: str) -> list[FoundDocument]:
-        head = self._head()
-        root = None if head is None else self._store.subtree(self._store.commit(head).tree, folder)
-        if root is None:
-            return []
-        return [FoundDocument(e.name, self._store.read(root, e.name), "not a file") for e in self._store.entries(root)]
-
-    # -- writing ---------------------------------------------------------------------------------------------------
 
     def _stage(self, key: str, content: bytes | None) -> None:
         with self._guard:
