@@ -6,7 +6,7 @@ Rules:
 2. A record is what its events give. It is written with them, and both with the index.
 3. At most one changeset is active. Another one is created when that one is committed or has failed, and only if it touches
    nothing of those that still clean up.
-4. To create a changeset again with the same plan is to join the one that exists, which is no event.
+4. To create a changeset again with the same plan is to join the one that exists; that records nothing.
 5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
 """
 
