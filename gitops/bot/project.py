@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from gitops.approvals.counting import CountedCommits
@@ -15,6 +16,7 @@ from gitops.approvals.decisions import open_debts
 from gitops.approvals.origins import KnownOrigins, Origins, Unapplied, waiting_origins
 from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.bot.position import LedgerPosition
+from gitops.bot.revert_message import takes_back
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
@@ -234,7 +236,7 @@ class Project:
                 detail = f"request {request.number} conflicts with its target in {', '.join(merged.conflicts[:5])}"
                 raise GitopsError(Code.REQUEST_CONFLICT, detail)
             tree = merged.tree
-        return self.workspace(
+        workspace = self.workspace(
             rule,
             request.head,
             position,
@@ -245,6 +247,7 @@ class Project:
             config=config,
             actor=actor,
         )
+        return replace(workspace, undoes=takes_back(store, target, request.head))
 
     def workspace(
         self,

@@ -12,44 +12,30 @@ Steps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project
+from gitops.bot.proposal import Proposal, below, cluster_folder, declared_files
 from gitops.bot.scopes import declared_rule
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.config.load import LoadResult, load_desired
+from gitops.config.load import load_desired
 from gitops.config.promoted import promoted_config
-from gitops.config.sound import ContentTree
-from gitops.config.source import SourceError, normalize
+from gitops.config.source import SourceError
 from gitops.config.yaml import YamlError
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
-from gitops.git.port import NewCommit, Person
 
 
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    """What a promotion changes: root tree `new` instead of that of commit `base`, the head of branch `ref`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion(Proposal):
+    """What a promotion changes of the cluster that gets it; `applied` is the commit that was promoted.
 
-    `applied` is the commit that was promoted, `rule` the declaration of the cluster that gets it. `stays` are files of its folder
-    that neither cluster declares, and that the folder of the first one does not have.
+    `stays` are files of its folder that neither cluster declares, and that the folder of the first one does not have.
     """
 
     applied: str
-    rule: ClusterRule
-    base: str
-    old: str
-    new: str
     stays: tuple[str, ...]
-
-    @property
-    def ref(self) -> str:
-        """The branch of the cluster that gets it."""
-        return self.rule.ref
 
 
 def promotion(project: Project, source: ClusterRule, position: LedgerPosition, target: ClusterRule) -> Promotion:
@@ -74,13 +60,13 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     # 1
     store = project.tools.store
     old, applied = store.commit(base).tree, store.commit(position.applied).tree
-    origin, place = _folder(project, applied, source), _folder(project, old, declared)
+    origin, place = cluster_folder(project, applied, source), cluster_folder(project, old, declared)
     meant = load_desired(origin)
     if meant.desired is None:
         detail = f"what {source.name} has applied cannot be read by this release"
         fix = f"see its problems: gitops status --cluster {source.name}"
         raise GitopsError(Code.PROMOTION_REFUSED, detail, path=source.name, fix=fix)
-    files = _declared_files(meant)
+    files = declared_files(meant)
     # 2
     try:
         config = promoted_config(origin.reopened().read(CONFIG_FILE), place.reopened().read(CONFIG_FILE))
@@ -89,47 +75,20 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     if config is None:
         detail = f"a top-level key of {CONFIG_FILE} of {source.name} or {declared.name} does not begin its line"
         raise GitopsError(Code.PROMOTION_REFUSED, detail, path=declared.name)
-    gone = dict.fromkeys(_declared_files(load_desired(place)).keys() - files.keys())
-    new = store.write_files(old, _below(declared.path, {**gone, **files, CONFIG_FILE: config}))
+    gone = dict.fromkeys(declared_files(load_desired(place)).keys() - files.keys())
+    new = store.write_files(old, below(declared.path, {**gone, **files, CONFIG_FILE: config}))
     # 3
-    declares = load_desired(_folder(project, new, declared))
+    declares = load_desired(cluster_folder(project, new, declared))
     if declares.digests() != meant.digests() or declares.diagnostics.has_errors:
         # Only its problem names a file that cannot be read.
         broken = {each.source.file for each in declares.diagnostics if each.source is not None}
-        left = dict.fromkeys({*_declared_files(declares), *broken} - {CONFIG_FILE, *files})
-        new = store.write_files(new, _below(declared.path, left))
+        left = dict.fromkeys({*declared_files(declares), *broken} - {CONFIG_FILE, *files})
+        new = store.write_files(new, below(declared.path, left))
     known = {CONFIG_FILE, *files, *_paths(project, applied, source)}
     stays = tuple(path for path in _paths(project, new, declared) if path not in known)
-    return Promotion(position.applied, declared, base, old, new, stays)
-
-
-def promotion_commit(project: Project, found: Promotion, source: str, person: Person, signing_key: str | None) -> str:
-    """Write the commit of a promotion from the cluster called `source`, on top of its base.
-
-    Raises GitopsError `signing_failed`.
-    """
-    author = replace(person, time=int(project.tools.clock.now().timestamp()))
-    message = f"Promote {source} to {found.rule.name}\n\nThis is what {source} has applied of commit {found.applied}.\n"
-    return project.tools.store.write_commit(
-        NewCommit(found.new, (found.base,), author, message), signing_key=signing_key
-    )
-
-
-def _folder(project: Project, root: str, rule: ClusterRule) -> ContentTree:
-    tree = project.tools.store.subtree(root, rule.path)
-    if tree is None:
-        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"folder {rule.path} does not exist", path=rule.name)
-    return project.tools.open_tree(project.tools.store, tree, rule.path)
-
-
-def _declared_files(loaded: LoadResult) -> dict[str, bytes]:
-    """Schemas, queries and policies of a cluster folder, by path."""
-    return {normalize(each.path, confined=True): each.content or b"" for each in loaded.resources.values() if each.path}
-
-
-def _below(folder: str, files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    """Paths of a cluster folder as paths of the repository."""
-    return dict(files) if folder == "." else {f"{folder}/{path}": content for path, content in files.items()}
+    message = f"Promote {source.name} to {declared.name}\n\n"
+    message += f"This is what {source.name} has applied of commit {position.applied}.\n"
+    return Promotion(rule=declared, base=base, old=old, new=new, message=message, applied=position.applied, stays=stays)
 
 
 def _paths(project: Project, root: str, rule: ClusterRule) -> tuple[str, ...]:

@@ -80,12 +80,22 @@ def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def down(options: argparse.Namespace) -> int:
-    """`gitops down`: the reverse of a schema change, printed or written as schema text.
+    """`gitops down`: the reverse of a schema change, printed or written as schema text; with `--to` alone the plan back.
 
     Exit code 1 if the change, or a part of its reverse, is not supported; nothing is written then.
     """
+    if options.new is not None and options.old is None and options.graph is None:
+        from gitops.cli.revert import down_to
+
+        if options.write is not None:
+            raise UsageError(
+                Code.USAGE_ERROR, "--write needs a graph, or two files; to propose the way back: gitops revert"
+            )
+        return down_to(options)
     from gitops.render.migration import down_form, down_text
 
+    if options.show_graph:
+        raise UsageError(Code.USAGE_ERROR, "--show-graph needs --to ENTRY, without a graph and without --from")
     named, printed = (options.old is not None, options.new is not None), options.write == "-"
     if options.json and printed:
         raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
@@ -94,7 +104,7 @@ def down(options: argparse.Namespace) -> int:
 
         outcome = down_between(FolderTree(".", confined=False), options.old, options.new)
     elif any(named) or options.graph is None:
-        raise UsageError(Code.USAGE_ERROR, "name a graph, or two files with --from and --to")
+        raise UsageError(Code.USAGE_ERROR, "name a graph, two files with --from and --to, or an entry with --to alone")
     else:
         from gitops.cli.cluster import planning_workspace
         from gitops.cluster.down import down_of_graph

@@ -145,7 +145,8 @@ class Workspace:
     committed change of where the cluster is, from the storage that they declare. `vouched` are the graphs of the folder that
     the ledger vouches for: no verb reads them. `on_event` watches applies. `workers` is how many changes are applied
     at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
-    may be interrupted, and `cancel` asks it to stop.
+    may be interrupted, and `cancel` asks it to stop. `undoes` says that the folder takes changes back, so that a plan explains
+    what it restores.
     """
 
     tree: SourceTree
@@ -167,6 +168,7 @@ class Workspace:
     on_event: Observer | None = None
     time_limit: timedelta | None = TIME_LIMIT
     cancel: Cancellation = field(default_factory=Cancellation)
+    undoes: bool = False
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -60,6 +60,9 @@ way_back_unsupported | E | a schema change cannot be undone completely
   one step of the reverse migration is not supported, such as dropping an index or a member of an enum
   -> make the change in smaller steps that can be undone, or export the graph before you apply: gitops graph export
      GRAPH --output FILE
+irreversible_change | W | a change of the plan back cannot be undone
+  the reverse migration has a step that is not supported; the other changes keep their order without it
+  -> keep what this change added in the schema, and revert the rest: change its file in the request
 query_file_missing | E | a query file cannot be read
   the path of a query file does not exist, is a folder, or is not UTF-8
   -> create it, or correct the path under queries; paths begin at the folder of cluster.yaml

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from gitops.graph import layout
 from gitops.graph.ancestry import require_merged_branches
 from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fence
 from gitops.graph.files import find_missing
+from gitops.graph.kept import find_kept
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
-from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
+from gitops.graph.port import DeleteOrder, Existence, GraphReading, KeptData, MigrationPreview, PreparedVersion
 from gitops.graph.presence import existence
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
@@ -81,6 +82,12 @@ class LanceEngine:
         """The approvals by which this incarnation was deleted from the root before."""
         with _storage(uri):
             return deleted_by(uri, incarnation)
+
+    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+        """Which versions of `main` have data of these tables and columns, by their manifests."""
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            return find_kept(snapshot, names)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""

@@ -10,7 +10,7 @@ was before it, so that a slow run whose lock was broken changes nothing any more
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ __all__ = [
     "GraphEngine",
     "GraphReader",
     "GraphReading",
+    "HeldData",
+    "KeptData",
     "MigrationPreview",
     "PreparedVersion",
 ]
@@ -48,6 +50,28 @@ class GraphReading:
     incarnation: str
     rows: int
     fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldData:
+    """A version of a graph that has data of a table or a column, and in how many rows of that table."""
+
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptData:
+    """What the versions of a graph hold: the newest one, its rows by table (`node:Person`), and where earlier data is.
+
+    `held` has the newest version with rows of each table or column (`node:Person.nick`) that was asked for and found. If all
+    versions are still kept (`complete`), what is not found never had any.
+    """
+
+    version: int
+    rows: Mapping[str, int]
+    held: Mapping[str, HeldData]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +142,10 @@ class GraphReader(Protocol):
 
         Raises GitopsError `storage_failed` or `graph_unreadable`.
         """
+        ...
+
+    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+        """Which versions of `main` have data of these tables and columns. Raises like `read`."""
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:

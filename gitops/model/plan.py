@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
-from gitops.graph.port import MigrationPreview
+from gitops.graph.port import KeptData, MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Seen, Tier
@@ -19,6 +19,7 @@ from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth, RuleChange
+from gitops.model.undo import Undoing
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
@@ -283,7 +284,7 @@ class PlanInputs:
     may approve each change; it only explains. `further` are good approvals of people who are among `approvals` already: they
     are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is the graph of
     each change of data, where it is known, of which `unread` are only as recorded. `gates` and `data_growth` are those of the
-    rules in force.
+    rules in force. `kept` has by schema address what the versions of its graph hold, if the plan leads back to an earlier folder.
     """
 
     desired: DesiredState
@@ -303,6 +304,7 @@ class PlanInputs:
     unread: frozenset[Address] = frozenset()
     gates: frozenset[str] = frozenset()
     data_growth: DataGrowth = field(default_factory=DataGrowth)
+    kept: Mapping[Address, KeptData] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,8 @@ class Plan:
     not serial, time, disposition or evidence, so that it survives approval and merge unless reality moved.
     `changes` is sorted by address. The rest only explains, and is empty unless the inputs had what it is made of:
     `schema_impact`; `rule_changes`, what a change of keys and rules means; `republished`, the queries whose own text stays
-    while their file changes; `breaks`, what callers of queries cannot rely on any more.
+    while their file changes; `breaks`, what callers of queries cannot rely on any more; `undoings` and `undo_graph`, what a plan
+    back means for each change, and in which order it undoes them.
     """
 
     config_digest: str
@@ -365,6 +368,8 @@ class Plan:
     rule_changes: tuple[RuleChange, ...] = ()
     republished: frozenset[Address] = frozenset()
     breaks: tuple[ContractBreak, ...] = ()
+    undoings: tuple[Undoing, ...] = ()
+    undo_graph: ExecutionGraph = field(default_factory=ExecutionGraph)
 
     @property
     def edits(self) -> tuple[Change, ...]:

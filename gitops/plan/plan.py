@@ -34,7 +34,7 @@ from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
 from gitops.plan.landing import check_move, debts_stop, foresee_recovery, graph_refusals, left_out, warn_of_lost_graphs
 from gitops.plan.planner import describe, diff, make_plan
-from gitops.plan.recorded import recorded_graphs
+from gitops.plan.recorded import kept_data, recorded_graphs
 from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
@@ -172,9 +172,6 @@ def plan_session(
         state=state,
         pending=pending,
         previews={schema: preview for schema, (preview, _) in migrations.items()},
-        recorded=recorded_graphs(current, changes, {s: known for s, (_, known) in migrations.items()})
-        if explain
-        else {},
         trust_change=trust,
         scope_change=scope,
         differences=changes,
@@ -183,6 +180,10 @@ def plan_session(
         gates=frozenset() if rules is None else rules.gates,
         data_growth=DataGrowth() if rules is None else rules.data_growth,
     )
+    if explain:
+        recorded = recorded_graphs(current, changes, {s: known for s, (_, known) in migrations.items()})
+        kept = kept_data(current, inputs.previews) if current.workspace.undoes else None
+        inputs = replace(inputs, recorded=recorded, kept=kept)
     approvals = accept_approvals(
         current.opened.ledger,
         changes=[c for c in describe(inputs) if not (in_place and c.address.kind is Kind.CLUSTER)],

@@ -10,7 +10,7 @@ from gitops.approvals.data import covers_change, data_refusal
 from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
@@ -29,9 +29,11 @@ from gitops.model.plan import (
 )
 from gitops.model.resource import Dependency, DesiredState, edges_near
 from gitops.model.scope import ScopeChange
+from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
 from gitops.plan.locks import bindings_of, lock_claims
+from gitops.plan.undo import undo_graph, undoings
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
 _STALE = "an approval exists, but the configuration or the recorded state has changed since it was given"
@@ -47,24 +49,12 @@ def make_plan(inputs: PlanInputs) -> Plan:
     desired, problems = inputs.desired, Diagnostics()
     changes, gates, situation, edges = _describe(inputs)
     required = _requirements(changes, gates, inputs)
-    for need in required:
-        unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
-        if unused and not need.approvals:
-            change = next(c for c in changes if c.address == need.resource)
-            found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
-            code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
-            problems.add(code, need.resource, detail)
-    unasked = {a.resource for a in inputs.approvals if a.consumed_at is None} - gates.keys()
-    for address in sorted(unasked.intersection(c.address for c in changes)):
-        problems.add(Code.APPROVAL_STALE, address, _STALE)
-    for need in required:
-        if 0 < len(need.approvals) < need.needed:
-            detail = f"{len(need.approvals)} of {need.needed} approvals are there"
-            problems.add(Code.APPROVAL_QUORUM, need.resource, detail)
+    _report_approvals(changes, gates, required, inputs, problems)
     approved = frozenset(r.resource for r in required if r.satisfied)
     changes = classify(changes, replace(situation, approved=approved))
     graph, graph_problems = _execution_graph(changes, edges, required, inputs)
     problems.extend(graph_problems)
+    undone, back = _way_back(changes, edges, inputs, problems)
     schema_impact: tuple[SchemaImpact, ...] = ()
     republished: frozenset[Address] = frozenset()
     breaks = _removed_queries(changes)
@@ -88,8 +78,48 @@ def make_plan(inputs: PlanInputs) -> Plan:
         schema_impact=schema_impact,
         republished=republished,
         breaks=breaks,
+        undoings=undone,
+        undo_graph=back,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
     )
+
+
+def _report_approvals(
+    changes: Sequence[Change],
+    gates: Mapping[Address, Gate],
+    required: Iterable[ApprovalRequirement],
+    inputs: PlanInputs,
+    problems: Diagnostics,
+) -> None:
+    """Approvals that no change uses, and those of which more are needed."""
+    for need in required:
+        unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
+        if unused and not need.approvals:
+            change = next(c for c in changes if c.address == need.resource)
+            found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
+            code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
+            problems.add(code, need.resource, detail)
+    unasked = {a.resource for a in inputs.approvals if a.consumed_at is None} - gates.keys()
+    for address in sorted(unasked.intersection(c.address for c in changes)):
+        problems.add(Code.APPROVAL_STALE, address, _STALE)
+    for need in required:
+        if 0 < len(need.approvals) < need.needed:
+            detail = f"{len(need.approvals)} of {need.needed} approvals are there"
+            problems.add(Code.APPROVAL_QUORUM, need.resource, detail)
+
+
+def _way_back(
+    changes: Sequence[Change], edges: Collection[Dependency], inputs: PlanInputs, problems: Diagnostics
+) -> tuple[tuple[Undoing, ...], ExecutionGraph]:
+    """What a plan back means for each change, and the order of undoing; nothing for any other plan."""
+    if inputs.kept is None:
+        return (), ExecutionGraph()
+    found = undoings(changes, inputs.kept)
+    stuck = {each.resource: each.parts[0].words for each in found if each.undo is Undo.IRREVERSIBLE}
+    for address, words in stuck.items():
+        problems.add(Code.IRREVERSIBLE_CHANGE, address, words, severity=Severity.WARNING)
+    recorded = recorded_dependencies(changes, inputs.state)
+    return found, undo_graph(changes, _reachable(changes, edges), recorded, stuck)
 
 
 def _execution_graph(

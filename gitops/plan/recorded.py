@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from gitops.cluster.session import Session
 from gitops.core.errors import GitopsError
+from gitops.graph.port import KeptData, MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.plan import RecordedGraph
+from gitops.plan.undo import data_names
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
@@ -44,6 +46,16 @@ def recorded_graphs(
         if declared is not None:
             recorded[schema] = RecordedGraph(declared, texts[schema])
     return recorded
+
+
+def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) -> dict[Address, KeptData]:
+    """What the versions of each graph hold of what its migration adds; none of those that cannot be read here."""
+    found: dict[Address, KeptData] = {}
+    for schema, preview in previews.items() if current.opened.data_at_hand else ():
+        with suppress(GitopsError):
+            uri = current.opened.graph_uri(schema.name)
+            found[schema] = current.opened.engine.kept_data(uri, data_names(preview))
+    return found
 
 
 def _query_texts(

@@ -55,6 +55,7 @@ from gitops.render.markdown import (
     link,
 )
 from gitops.render.text import count
+from gitops.render.undo import undo_counts, undo_rows
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -274,6 +275,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "verdict": plan_verdict(comment, gates),
         "checks": plan_checks(comment, gates),
         "since": comment.since,
+        "undone": undo_rows(plan) if plan else (),
+        "undo_counts": undo_counts(plan) if plan else "",
         "approvals": gates,
         "missing": tuple(asked),
         "commands": "\n".join(_line(a.command) for a in asked if a.command),

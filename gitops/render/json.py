@@ -32,6 +32,7 @@ from gitops.model.outcome import (
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible_json
+from gitops.render.undo import undo_forms
 
 Form = dict[str, Any]
 
@@ -139,6 +140,7 @@ def _plan(outcome: PlanOutcome) -> Form:
         ],
         **({} if plan is None else rule_forms(plan.rule_changes)),
         **({} if plan is None else _breaks(plan)),
+        **({} if plan is None else undo_forms(plan)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
         "approvals_required": [
             {

@@ -34,6 +34,7 @@ from gitops.model.plan import Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
+from gitops.render.undo import undo_lines
 
 _NAMES = 5
 _MOST_ALIKE = 3
@@ -139,6 +140,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     gates = f"; {len(missing)} to approve first" if missing else ""
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
+    lines += undo_lines(plan)
     lines += _diff_lines(outcome)
     lines += obstacle_lines(outcome)
     if missing and outcome.selected is not None:

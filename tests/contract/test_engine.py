@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +12,9 @@ import pytest
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
-from gitops.graph.port import DeleteOrder, Existence, GraphEngine
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.port import DeleteOrder, Existence, GraphEngine, HeldData
+from gitops.graph.staged import WriteContext
 from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
@@ -310,3 +314,17 @@ def test_every_supported_kind_of_step(case: Case) -> None:
     assert {s["kind"] for s in case.engine.preview(case.uri, OTHER).steps} >= {"drop_type", "add_type"}
     assert case.migrate(OTHER) == 3
     assert case.engine.read(case.uri).schema_source == OTHER
+
+
+def test_kept_versions_are_found_by_what_they_hold(case: Case) -> None:
+    case.make()
+    people = "".join(json.dumps({"type": "Person", "data": {"name": name, "age": 7}}) + "\n" for name in ("ann", "bob"))
+    if isinstance(case.engine, MemoryEngine):
+        case.engine.load(case.uri, 2)
+    else:
+        context = WriteContext(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), SequentialIds(900_000))
+        load_records(LoadRequest(case.uri, io.BytesIO(people.encode())), context)
+    case.migrate(OTHER)
+    found = case.engine.kept_data(case.uri, {"node:Person.age", "node:Person.mail", "edge:Other"})
+    assert (found.version, found.rows, found.complete) == (3, {"node:Person": 2}, True)
+    assert found.held == {"node:Person.age": HeldData(2, 2)}

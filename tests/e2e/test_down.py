@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -90,3 +91,30 @@ def test_a_clone_reads_the_applied_schema_out_of_git(loop: Loop):
     assert "rename property `Note.body` to `Note.text`" in told
     query = loop.clone("alice") / "cluster" / "notes.gq"
     assert "title" in query.read_text()
+
+
+def test_a_folder_goes_back_to_a_commit_of_its_repository(tmp_path, capsys):
+    def git(*words):
+        return subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@x", *words],
+            cwd=tmp_path,
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout.decode()
+
+    folder = tmp_path / "library"
+    folder.mkdir()
+    cluster = Cluster(folder, engine=lance_engine())
+    git("init", "-q")
+    git("add", "library/knowledge.pg", "library/people.gq", "library/base.policy.yaml", "library/cluster.yaml")
+    git("commit", "-q", "--no-gpg-sign", "-m", "First")
+    cluster.converge()
+    cluster.write("knowledge.pg", WIDER)
+    cluster.converge()
+    commit = git("rev-parse", "HEAD").strip()
+    assert main(["down", "--to", commit, "--config", str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "drop property `Person.city`" in told
+    assert "  going back: 1 reversible\n" in told
+    assert main(["down", "--to", "3", "--config", str(folder)]) == 2
+    assert "a ledger in a folder keeps no entries" in capsys.readouterr().err

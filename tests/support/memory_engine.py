@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
-from gitops.graph.port import DeleteOrder, Existence, GraphReading, MigrationPreview, PreparedVersion
-from gitops.graph.snapshot import accept_schema
+from gitops.graph.port import (
+    DeleteOrder,
+    Existence,
+    GraphReading,
+    HeldData,
+    KeptData,
+    MigrationPreview,
+    PreparedVersion,
+)
+from gitops.graph.snapshot import accept_schema, table_keys
 from gitops.language.schema.migration import empties, plan_migration
 
 
@@ -24,6 +32,7 @@ class MemoryGraph:
     rows: int = 0
     fence: int = 0
     deleted: bool = False
+    earlier: list[tuple[int, bytes, int]] = field(default_factory=list)
 
 
 class MemoryEngine:
@@ -49,6 +58,7 @@ class MemoryEngine:
     def load(self, uri: str, rows: int) -> None:
         """Let the graph have so many rows, in a new version."""
         graph = self._graphs[uri]
+        graph.earlier.append((graph.version, graph.source or b"", graph.rows))
         graph.rows, graph.version = rows, graph.version + 1
 
     def back_up(self, uri: str) -> Callable[[], None]:
@@ -83,6 +93,14 @@ class MemoryEngine:
     def deleted_by(self, uri: str, incarnation: str) -> frozenset[str]:
         """What `delete` noted."""
         return frozenset(self._deleted.get((uri, incarnation), ()))
+
+    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+        """Every table counts all rows of the graph."""
+        graph, held = self._opened(uri), dict[str, HeldData]()
+        for version, source, rows in graph.earlier:
+            held |= {name: HeldData(version, rows) for name in names if rows and name in _names(source)}
+        tables = table_keys(accept_schema(graph.source or b"").catalog)
+        return KeptData(graph.version, dict.fromkeys(tables, graph.rows), held, complete=True)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """The plan of the real planner."""
@@ -139,6 +157,7 @@ class MemoryEngine:
         def publish() -> int:
             if self._graphs.get(uri) is not graph or graph.version != base:
                 raise ConflictError("graph_conflict", f"another writer changed {uri}", path=uri)
+            graph.earlier.append((base, graph.source or b"", graph.rows))
             graph.source, graph.version, graph.fence = schema_source, base + 1, max(fence or 0, graph.fence)
             graph.actors.append(actor)
             return graph.version
@@ -216,3 +235,11 @@ class _Staged:
 
     def abort(self) -> None:
         self._open = False
+
+
+def _names(source: bytes) -> set[str]:
+    """The tables and columns of a schema."""
+    catalog = accept_schema(source).catalog
+    types = {f"node:{name}": each for name, each in catalog.nodes.items()}
+    types |= {f"edge:{name}": each for name, each in catalog.edges.items()}
+    return {*types, *(f"{key}.{column}" for key, each in types.items() for column in each.properties)}

@@ -2,7 +2,7 @@
 
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT
 
 COMMANDS = (
     *SETUP_COMMANDS,
@@ -11,6 +11,7 @@ COMMANDS = (
     BOT,
     REQUEST,
     PROMOTE,
+    REVERT,
     *AUDIT_COMMANDS,
     LEDGER,
     HOOK,

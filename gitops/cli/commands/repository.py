@@ -214,6 +214,16 @@ PROMOTE = Command(
     PROJECT,
 )
 
+REVERT = Command(
+    "revert",
+    "open a change request that takes back what an entry of the ledger applied",
+    "gitops.cli.revert:revert",
+    Argument("entry", "ENTRY", "the entry: its number or commit, as gitops log shows it"),
+    Argument("--branch", "NAME", "name of the new branch (default: revert-CLUSTER-N)"),
+    flag("--dry-run", "write no branch; show which files would change"),
+    PROJECT,
+)
+
 HOOK = Command(
     "hook",
     "install, show and remove the git hooks of a clone or of a bare repository",

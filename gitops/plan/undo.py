@@ -1,0 +1,131 @@
+"""What a plan back to an earlier folder restores, what stays lost, and in which order: pure rules over its changes.
+
+A text comes back as it was. A schema comes back, and what a migration drops goes with its data: a type or a property that is
+added again is empty, and one that was added since goes with what was written to it. Either is restorable while a version of the
+graph has the data. A deleted graph has no versions any more.
+
+The order of undoing is that of doing, turned around: what depends on a change is undone before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gitops.graph.port import KeptData, MigrationPreview
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action, Change, Disposition
+from gitops.model.plan import ExecutionGraph
+from gitops.model.resource import Dependency
+from gitops.model.undo import Undo, Undoing, UndonePart
+from gitops.plan.graph import build_graph
+from gitops.plan.layers import restricted, transposed
+
+__all__ = ["data_names", "undo_graph", "undoings"]
+
+_INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
+
+
+def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tuple[Undoing, ...]:
+    """What undoing means for each change of a plan back, in their order; graphs that only follow from their parts are left out.
+
+    `kept` has by schema address what the versions of its graph hold, where they could be read.
+    """
+    own = [change for change in changes if change.disposition is not Disposition.DERIVED]
+    return tuple(Undoing(change.address, tuple(_parts(change, kept.get(change.address)))) for change in own)
+
+
+def data_names(migration: MigrationPreview) -> frozenset[str]:
+    """The tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds, empty."""
+    return frozenset(name for step in migration.steps if (name := _added(step)) is not None)
+
+
+def undo_graph(
+    changes: Sequence[Change],
+    dependencies: Iterable[Dependency],
+    applied_dependencies: Iterable[Dependency],
+    left_out: Container[Address],
+) -> ExecutionGraph:
+    """The order in which a plan back undoes its changes; those that are `left_out` keep the order of the others.
+
+    It is the transpose of the execution graph that leads from the earlier folder to what is recorded: of each change before and
+    after are swapped, and so are the two sorts of dependencies, which are those of the plan back.
+    """
+    ways_there = [
+        replace(each, action=_INVERSE.get(each.action, each.action), before=each.after, after=each.before)
+        for each in changes
+    ]
+    graph, _ = build_graph(ways_there, applied_dependencies, dependencies)
+    return transposed(restricted(graph, {each.address for each in changes if each.address not in left_out}))
+
+
+def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
+    kind, seen = change.address.kind, change.seen
+    if kind is Kind.GRAPH and change.action is Action.CREATE:
+        words = "it comes back empty: what deleted it removed its rows and its versions"
+        yield UndonePart(change.address.name, Undo.LOST, words)
+    elif kind is Kind.GRAPH and change.action is Action.DELETE and (seen is None or seen.rows):
+        rows = None if seen is None else seen.rows
+        words = f"its {'' if rows is None else f'{rows} '}rows go, and no version of it is left"
+        yield UndonePart(change.address.name, Undo.LOST, words, rows=rows)
+    elif kind is Kind.SCHEMA and change.action is Action.UPDATE:
+        yield from _of_migration(change, kept)
+
+
+def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
+    if change.migration is None:
+        words = "what it does is not known: its applied schema cannot be read here"
+        yield UndonePart(change.address.name, Undo.UNKNOWN, words)
+        return
+    # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
+    newest: dict[str, str] = {}
+    for step in change.migration.steps:
+        match step:
+            case {"kind": "unsupported_change", "entity": str(entity), "reason": str(reason)}:
+                yield UndonePart(entity, Undo.IRREVERSIBLE, reason)
+            case {"kind": "rename_type", "type_kind": kind, "from": str(old), "to": str(new)}:
+                newest[f"{kind}:{new}"] = f"{kind}:{old}"
+            case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
+                yield from _going(f"type `{name}`", name, f"{kind}:{name}", kept)
+            case {"kind": "drop_property", "type_kind": kind, "type_name": str(owner), "property_name": str(name)}:
+                table = f"{kind}:{owner}"
+                yield from _going(f"property `{owner}.{name}`", f"{owner}.{name}", newest.get(table, table), kept)
+            case _ if (added := _added(step)) is not None:
+                yield from _coming_back(added, kept)
+
+
+def _added(step: Mapping[str, object]) -> str | None:
+    match step:
+        case {"kind": "add_type", "type_kind": ("node" | "edge") as kind, "name": str(name)}:
+            return f"{kind}:{name}"
+        case {
+            "kind": "add_property",
+            "type_kind": ("node" | "edge") as kind,
+            "type_name": owner,
+            "property_name": name,
+        }:
+            return f"{kind}:{owner}.{name}"
+    return None
+
+
+def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """Something that is added again, empty; nothing where no version ever had data of it."""
+    name = added.partition(":")[2]
+    what = f"{'property' if '.' in name else 'type'} `{name}` comes back empty"
+    if kept is None:
+        yield UndonePart(name, Undo.UNKNOWN, f"{what}: which version of the graph has its data is not known here")
+    elif (held := kept.held.get(added)) is not None:
+        has = f"has it in {held.rows} rows" if "." in name else f"has {held.rows} rows of it"
+        yield UndonePart(name, Undo.RESTORABLE, f"{what}: version {held.version} {has}", held.version, held.rows)
+    elif not kept.complete:
+        yield UndonePart(name, Undo.LOST, f"{what}: no version that is kept has its data")
+
+
+def _going(what: str, name: str, table: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """Something that goes with what was written to it since; nothing where it has no rows."""
+    rows = None if kept is None else kept.rows.get(table)
+    if kept is None or rows is None:
+        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many rows have data of it is not known here")
+    elif rows:
+        words = f"{what} goes with what {rows} rows have: version {kept.version} keeps it"
+        yield UndonePart(name, Undo.RESTORABLE, words, kept.version, rows)

@@ -1,0 +1,98 @@
+"""What an entry applied is taken back: the plan back, the change request, and what both say of the data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.loop import FILES, MAIN, Loop
+from tests.support.loop_data import load
+
+pytestmark = pytest.mark.e2e
+
+TWO_TYPES = b"node Note {\n    title: String @key\n    text: String?\n}\nnode Topic {\n    name: String @key\n}\n"
+QUERY = b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title, $n.text }\n}\n"
+
+
+LATER = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
+
+
+@pytest.fixture
+def dropped(loop: Loop) -> Loop:
+    """Entry 7 drops type Topic, of which five rows were there, and changes a query."""
+    loop.move(MAIN, loop.commit("alice", {"cluster/notes.pg": TWO_TYPES}))
+    load(loop, 5, "notes", "Topic", "name")
+    load(loop, 3, "notes", "Note", "title")
+    loop.move(MAIN, loop.commit("alice", {"cluster/notes.pg": FILES["cluster/notes.pg"], "cluster/notes.gq": QUERY}))
+    return loop
+
+
+def test_the_plan_back_says_what_comes_back_and_undoes_what_depends_on_a_change_first(dropped: Loop) -> None:
+    # On the server the graphs are at hand.
+    form = json.loads(
+        dropped.gitops("bot", "down", "--to", "5", "--cluster", "brain", "--json", at=dropped.server).text
+    )
+    assert [(each["resource"], each["undo"]) for each in form["undoings"]] == [
+        ("query.notes.titles", "reversible"),
+        ("schema.notes", "restorable"),
+    ]
+    (part,) = form["undoings"][1]["parts"]
+    assert (part["name"], part["version"], part["rows"]) == ("Topic", 4, 5)
+    assert form["undo_order"] == ["query.notes.titles", "schema.notes"]
+    said = dropped.gitops("alice", "down", "--to", "5", "--show-graph").text
+    assert "  going back: 1 reversible, 1 unknown\n" in said
+    assert "query.notes.titles -> schema.notes [schema_query: notes]" in said
+    # The commit that an entry applied is the same place, and the newest entry is where the cluster is.
+    commit = json.loads(dropped.gitops("alice", "log", "--json").text)["entries"][2]["source"]["commit"]
+    assert dropped.gitops("alice", "down", "--to", commit).text == said.partition("\nExecution graph")[0]
+    assert "no changes" in dropped.gitops("alice", "down", "--to", "7").text
+
+
+def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop) -> None:
+    # What came later stays.
+    dropped.move(MAIN, dropped.commit("alice", {"cluster/legacy.pg": LATER}))
+    before = dropped.gitops("alice", "revert", "7", "--dry-run").text
+    assert "revert entry 7 of brain: 2 changes taken back\n cluster/notes.gq | 2 +-" in before
+    assert "request" not in before
+    said = dropped.gitops("alice", "revert", "7").text
+    assert "request 1: open for revert-brain-7" in said
+    assert "success  gitops/plan/brain: 2 changes" in said
+    message = dropped.program("alice", "git", "log", "-1", "--format=%B", "revert-brain-7").text
+    assert "\nReverts-Entry: 7\nReverts-Changeset: chs-" in message
+    comment = dropped.comment(1)
+    assert "### Going back\n\nChanges: 1 reversible, 1 restorable.\n" in comment
+    assert "- type `Topic` comes back empty: version 4 has 5 rows of it\n" in comment
+
+    dropped.merge("carol", 1)
+    folder = dropped.store.subtree(dropped.store.commit(dropped.tip()).tree, "cluster") or ""
+    found = [dropped.store.read(folder, name) for name in ("notes.pg", "notes.gq", "legacy.pg")]
+    assert found == [TWO_TYPES, FILES["cluster/notes.gq"], LATER]
+    again = dropped.gitops("alice", "revert", "7").text
+    assert again == "revert entry 7 of brain: nothing of what it applied is left to take back\n"
+
+
+def test_the_revert_of_git_is_explained_too(dropped: Loop) -> None:
+    dropped.program("alice", "git", "switch", "-q", "-c", "back", "origin/main")
+    dropped.program("alice", "git", "revert", "--no-edit", "HEAD")
+    dropped.program("alice", "git", "push", "-q", "origin", "back")
+    assert "Changes: 1 reversible, 1 restorable." in dropped.comment(1)
+
+
+def test_what_cannot_be_taken_back_is_refused_with_the_next_step(dropped: Loop) -> None:
+    dropped.move(
+        MAIN, dropped.commit("alice", {"cluster/notes.gq": QUERY.replace(b"$n.title,", b"$n.title, $n.title as t,")})
+    )
+    dropped.move(MAIN, dropped.commit("alice", {"cluster/cluster.yaml": FILES["cluster/cluster.yaml"] + b"# seen\n"}))
+    for words, code, remedy in (
+        (("revert", "7"), "revert_refused", "cluster/notes.gq"),
+        (("revert", "6"), "revert_refused", "applied no change"),
+        (("revert", "3"), "revert_refused", "gitops log"),
+        (("revert", "99"), "usage_error", "gitops log --cluster brain"),
+        (("down", "--to", "99"), "usage_error", "gitops log --cluster brain"),
+        (("down", "--to", "main"), "usage_error", "git rev-parse NAME"),
+        (("down", "--to", "3", "--write", "x"), "usage_error", "gitops revert"),
+        (("down", "notes", "--show-graph"), "usage_error", "--to ENTRY"),
+    ):
+        refused = dropped.gitops("alice", *words, check=False)
+        assert (refused.code != 0, code in refused.text, remedy in refused.text) == (True, True, True), refused.text

@@ -1,0 +1,103 @@
+"""What a plan back says of each change: the class, and what is missing afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from gitops.graph.port import HeldData, KeptData, MigrationPreview
+from gitops.model.address import Address
+from gitops.model.change import Action, Change, Disposition, Seen
+from gitops.model.resource import Dependency
+from gitops.model.undo import Undo
+from gitops.plan.undo import data_names, undo_graph, undoings
+
+SCHEMA, GRAPH, QUERY = Address("schema.g"), Address("graph.g"), Address("query.g.q")
+KEPT = KeptData(9, {"node:New": 3, "node:Old": 4, "node:Empty": 0}, {"node:Gone": HeldData(7, 5)}, complete=False)
+WHOLE = KeptData(9, {}, {}, complete=True)
+
+
+def _step(kind, name, **more):
+    return {"kind": kind, "type_kind": "node", "name": name, **more}
+
+
+def _property(kind, owner, name):
+    return {"kind": kind, "type_kind": "node", "type_name": owner, "property_name": name}
+
+
+def _migrated(*steps):
+    return Change(SCHEMA, Action.UPDATE, "1" * 64, "2" * 64, migration=MigrationPreview(True, steps))
+
+
+RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Older"}
+
+
+@pytest.mark.parametrize(
+    ("step", "kept", "undo", "words"),
+    [
+        (_step("add_type", "Gone"), KEPT, "restorable", "type `Gone` comes back empty: version 7 has 5 rows of it"),
+        (
+            _step("add_type", "Never"),
+            KEPT,
+            "lost",
+            "type `Never` comes back empty: no version that is kept has its data",
+        ),
+        (_step("add_type", "Never"), WHOLE, "reversible", ""),
+        (
+            _step("add_type", "Gone"),
+            None,
+            "unknown",
+            "type `Gone` comes back empty: which version of the graph has its",
+        ),
+        (_property("add_property", "Gone", "nick"), KEPT, "lost", "property `Gone.nick` comes back empty: no version"),
+        (_step("drop_type", "New"), KEPT, "restorable", "type `New` goes with what 3 rows have: version 9 keeps it"),
+        (_step("drop_type", "Empty"), KEPT, "reversible", ""),
+        (_property("drop_property", "Older", "x"), KEPT, "restorable", "property `Older.x` goes with what 4 rows have"),
+        (_step("update_type_metadata", "Old"), None, "reversible", ""),
+        ({"kind": "unsupported_change", "entity": "node:Old", "reason": "why"}, KEPT, "irreversible", "why"),
+    ],
+)
+def test_a_migration_back_is_as_good_as_its_worst_step(step, kept, undo, words):
+    (found,) = undoings([_migrated(RENAME, step)], {} if kept is None else {SCHEMA: kept})
+    assert found.undo is Undo(undo)
+    assert "".join(part.words for part in found.parts).startswith(words)
+
+
+def test_a_graph_comes_back_empty_and_goes_for_good():
+    created = Change(GRAPH, Action.CREATE, None, "2" * 64)
+    deleted = Change(GRAPH, Action.DELETE, "1" * 64, None, seen=Seen("A", 12, 3))
+    empty = Change(GRAPH, Action.DELETE, "1" * 64, None, seen=Seen("A", 0, 3))
+    text = Change(QUERY, Action.DELETE, "1" * 64, None)
+    derived = Change(GRAPH, Action.UPDATE, "1" * 64, "2" * 64, disposition=Disposition.DERIVED)
+    found = undoings([created, deleted, empty, text, derived], {})
+    assert [each.undo.value for each in found] == ["lost", "lost", "reversible", "reversible"]
+    assert found[1].parts[0].words == "its 12 rows go, and no version of it is left"
+
+
+def test_what_a_migration_adds_is_asked_for():
+    names = data_names(MigrationPreview(True, (_step("add_type", "A"), _property("add_property", "B", "c"), RENAME)))
+    assert names == {"node:A", "node:B.c"}
+
+
+def test_the_order_of_undoing_is_that_of_doing_turned_around():
+    """Scenario of the specification: an applied schema and query update; the query reverts before the schema."""
+    changes = [_migrated(), Change(QUERY, Action.UPDATE, "1" * 64, "2" * 64)]
+    needs = [Dependency(QUERY, SCHEMA)]
+    graph = undo_graph(changes, needs, needs, ())
+    assert [(edge.before, edge.after) for edge in graph.edges] == [(QUERY, SCHEMA)]
+    assert [node.id for node in graph.nodes] == [QUERY, SCHEMA]
+
+
+def test_a_change_that_cannot_be_undone_is_left_out_and_the_order_holds_across_it():
+    policy = Address("policy.p")
+    changes = [
+        Change(GRAPH, Action.DELETE, "1" * 64, None),
+        Change(SCHEMA, Action.DELETE, "1" * 64, None),
+        Change(QUERY, Action.DELETE, "1" * 64, None),
+        Change(policy, Action.DELETE, "1" * 64, None),
+    ]
+    applied = [Dependency(QUERY, SCHEMA), Dependency(SCHEMA, GRAPH), Dependency(policy, GRAPH)]
+    graph = undo_graph(changes, (), applied, {SCHEMA})
+    assert [(edge.before, edge.after, edge.reason) for edge in graph.edges] == [
+        (policy, GRAPH, "policy_target"),
+        (QUERY, GRAPH, "via_unchanged"),
+    ]
