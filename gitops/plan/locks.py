@@ -23,7 +23,7 @@ from gitops.model.address import CLUSTER_SCOPE, Address, Kind, of_kind
 from gitops.model.change import Action, Change
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import LedgerState
-from gitops.model.plan import LockClaim, LockMode
+from gitops.model.plan import ExecNode, LockClaim, LockMode
 from gitops.model.resource import DesiredState
 
 
@@ -44,6 +44,7 @@ class Bindings(NamedTuple):
         return frozenset(self.declared).difference(self.recorded)
 
 
+_APPROVAL = "approval:"
 _UNBOUND = Bindings()
 NO_BINDINGS: Mapping[Address, Bindings] = MappingProxyType({})
 
@@ -62,6 +63,12 @@ def bindings_of(changes: Iterable[Change], desired: DesiredState, state: LedgerS
 def ledger_lock(cluster: str | None) -> LockClaim:
     """The lock of what writes the ledger of a cluster; one without a name is called `cluster`."""
     return LockClaim(f"ledger:{cluster or CLUSTER_SCOPE}")
+
+
+def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
+    """The ids of the approvals that any of the nodes claims, sorted."""
+    keys = {claim.key for node in nodes for claim in node.locks}
+    return sorted(key.removeprefix(_APPROVAL) for key in keys if key.startswith(_APPROVAL))
 
 
 def moves_graph(change: Change) -> bool:
@@ -84,7 +91,7 @@ def lock_claims(
     claims: dict[Address, set[LockClaim]] = {}
     for change in changes:
         address = change.address
-        claims[address] = {LockClaim(f"approval:{approval}") for approval in granted.get(address, ())}
+        claims[address] = {LockClaim(f"{_APPROVAL}{approval}") for approval in granted.get(address, ())}
         claims[address] |= _graph_claims(change, bindings.get(address, _UNBOUND))
         if rules_of(address).catalog_suffix and change.after is not None:
             by_content.setdefault(change.after, []).append(address)

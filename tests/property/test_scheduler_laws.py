@@ -10,7 +10,6 @@ import heapq
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -31,7 +30,7 @@ from gitops.model.plan import (
 )
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.layers import cycles, layers, neighbours, restricted, serial_order, transposed
+from gitops.plan.layers import cycles, layers, neighbours, serial_order
 from gitops.plan.schedule import Schedule, SkipReason
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
@@ -285,31 +284,6 @@ def test_p12_order_of_nodes_leaves_edges_and_layers_alone(graph, random):
     mixed = ExecutionGraph(tuple(nodes), tuple(edges))
     assert layers(mixed) == layers(graph)
     assert neighbours(mixed) == neighbours(graph)
-
-
-@given(graphs())
-def test_p13_the_transpose_goes_back_and_twice_is_the_same(graph):
-    back = transposed(graph)
-    assert transposed(back) == graph
-    assert [n.id for n in back.nodes] == [n.id for n in reversed(graph.nodes)]
-    position = {name: index for index, name in enumerate(serial_order(back))}
-    assert position.keys() == {n.id for n in graph.nodes}
-    assert all(position[e.after] < position[e.before] for e in graph.edges)
-
-
-@given(graphs(), st.data())
-def test_p14_leaving_nodes_out_keeps_who_waits_for_whom(graph, data):
-    ids = [n.id for n in graph.nodes]
-    kept = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
-    part = restricted(graph, kept)
-    assert [n for n in graph.nodes if n.id in kept] == list(part.nodes)
-    for name in kept:
-        assert descendants(part, [name]) == descendants(graph, [name]) & kept
-    direct = {(e.before, e.after) for e in graph.edges}
-    for edge in part.edges:
-        way = [edge.before, *(edge.detail.split(" > ") if edge.reason == "via_unchanged" else ()), edge.after]
-        assert direct.issuperset(pairwise(way))
-        assert kept.isdisjoint(way[1:-1])
 
 
 @given(graphs())

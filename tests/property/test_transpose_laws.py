@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,11 @@ def test_what_is_left_out_loses_no_order_and_adds_none(graph: ExecutionGraph, da
     keep = set(data.draw(st.lists(st.sampled_from([n.id for n in graph.nodes]), unique=True))) if graph.nodes else set()
     kept = restricted(graph, keep)
     assert [node for node in graph.nodes if node.id in keep] == list(kept.nodes)
+    direct = {(edge.before, edge.after) for edge in graph.edges}
+    for edge in kept.edges:
+        between = edge.detail.split(" > ") if edge.reason == "via_unchanged" else []
+        assert keep.isdisjoint(between)
+        assert direct.issuperset(pairwise([edge.before, *between, edge.after]))
     before, after = _reached(graph), _reached(kept)
     assert {name: reached & keep for name, reached in before.items() if name in keep} == after
     assert transposed(transposed(kept)) == kept

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
-from gitops.model.plan import Effect, ExecutionGraph
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.classes import BARRIERS, atomic_graph, effects_of, pivots, with_effects
 from gitops.plan.graph import build_graph
@@ -140,3 +142,32 @@ def test_pivots_are_found_in_the_order_of_the_graph() -> None:
         change(f"schema.{name}", "update", *steps) for name, steps in (("b", [RENAME]), ("a", [RENAME]), ("c", [ADD]))
     ]
     assert pivots(plain(changes)) == ("schema.a", "schema.b")
+
+
+def nodes(**classes: Effect) -> tuple[ExecNode, ...]:
+    found = enumerate(classes.items())
+    return tuple(ExecNode(name, "graph", Action.UPDATE, index, effect=effect) for index, (name, effect) in found)
+
+
+def test_order_holds_across_what_only_the_commit_does() -> None:
+    """A change without a node does not let the next one slip before the pivot that it needs."""
+    chain = (ExecEdge("a", "b", "x"), ExecEdge("b", "c", "y"))
+    graph = atomic_graph(ExecutionGraph(nodes(a=Effect.PIVOT, b=Effect.COMMIT, c=Effect.STAGE), chain))
+    assert order(graph)[:4] == ["barrier.prepared", "a", "c", "barrier.committed"]
+    assert ExecEdge("a", "c", "via_unchanged", "b") in graph.edges
+    assert next(node for node in graph.nodes if node.id == "c").lifted
+
+
+def test_barriers_lock_the_ledger_and_approvals_are_verified_before_the_pivot() -> None:
+    """Also those of a change that only the commit carries out."""
+    stage, pivot, trust, gone = nodes(a=Effect.STAGE, b=Effect.PIVOT, c=Effect.COMMIT, d=Effect.FINISH)
+    claimed = (LockClaim("approval:01A"), LockClaim("graph:d"))
+    gated = (stage, pivot, replace(trust, locks=(LockClaim("approval:01B"),)), replace(gone, locks=claimed))
+    graph = atomic_graph(ExecutionGraph(gated), "brain")
+    assert {node.locks for node in graph.nodes if node.id in BARRIERS} == {(LockClaim("ledger:brain"),)}
+    assert [(e.before, e.after, e.detail) for e in graph.edges if e.reason == "approval_gate"] == [
+        ("barrier.prepared", "b", "01A"),
+        ("barrier.prepared", "b", "01B"),
+        ("barrier.prepared", "barrier.committed", "01A"),
+        ("barrier.prepared", "barrier.committed", "01B"),
+    ]
