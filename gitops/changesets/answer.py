@@ -12,7 +12,7 @@ from enum import StrEnum
 from gitops.model.changeset import Changeset, ChangesetKind, ChangesetState, RuntimeState
 from gitops.model.plan import Effect
 
-__all__ = ["Answer", "Until", "answer", "newest_attempt"]
+__all__ = ["Answer", "Until", "answer", "answer_of_merge", "newest_attempt"]
 
 _COMMITTED = frozenset({ChangesetState.COMMITTED, ChangesetState.DRAINED, ChangesetState.FINALIZED})
 _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
@@ -47,17 +47,24 @@ def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
     return tuple(sorted(same, key=lambda each: int(each.part.partition("/")[0])))
 
 
-def answer(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> Answer:
-    """The answer of one changeset, or of the parts of one attempt; WAITING for none, and while a part is not created yet.
+def answer(record: Changeset, until: Until, *, require_converged: bool = False) -> Answer:
+    """What became of one changeset.
 
-    FAILED where one failed, where a member of one failed that landed what it could, and with `require_converged` where one
-    ended and left changes out.
+    FAILED where it failed, where a member failed while the rest landed, and with `require_converged` where changes were left out.
     """
-    if any(_failed(each, require_converged=require_converged) for each in parts):
+    if _failed(record, require_converged=require_converged):
         return Answer.FAILED
     good = _COMMITTED if until is Until.COMMITTED else {ChangesetState.FINALIZED}
-    complete = bool(parts) and len(parts) >= int(parts[0].part.partition("/")[2])
-    return Answer.DONE if complete and all(each.state in good for each in parts) else Answer.WAITING
+    return Answer.DONE if record.state in good else Answer.WAITING
+
+
+def answer_of_merge(parts: Sequence[Changeset], until: Until, *, require_converged: bool = False) -> Answer:
+    """What became of a merge whose newest attempt these are: the worst of its parts, WAITING while one is not created yet."""
+    found = {answer(each, until, require_converged=require_converged) for each in parts}
+    if Answer.FAILED in found:
+        return Answer.FAILED
+    complete = bool(parts) and len(parts) == int(parts[0].part.partition("/")[2])
+    return Answer.DONE if complete and found == {Answer.DONE} else Answer.WAITING
 
 
 def _failed(record: Changeset, *, require_converged: bool) -> bool:
@@ -68,4 +75,5 @@ def _failed(record: Changeset, *, require_converged: bool) -> bool:
     # What fails after the commit is tried again by later runs, until the changeset has ended.
     counted = (m for m in record.members if record.ended or m.effect is not Effect.FINISH)
     partly = bool(record.excluded) or (record.result is not None and not record.result.converged)
-    return any(m.runtime.state is RuntimeState.FAILED for m in counted) or (require_converged and partly)
+    lost = record.result is not None and bool(record.result.failed)
+    return lost or any(m.runtime.state is RuntimeState.FAILED for m in counted) or (require_converged and partly)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,14 @@ from gitops.wiring.system import SystemClock
 
 if TYPE_CHECKING:
     from gitops.cli.served import ServedRepository
+    from gitops.server.api import ApiToken
     from gitops.server.http import ListenAddress
     from gitops.server.service import Server
 
 __all__ = ["queue", "serve"]
 
 _SECRET = "GITOPS_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_API_TOKENS = "GITOPS_API_TOKENS"
 _SHORTEST = 16
 _TIME = "%Y-%m-%dT%H:%M:%S"
 _LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
@@ -53,18 +56,25 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
     Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
     """
     # Imported here: `gitops bot queue` needs none of what handles events.
-    from gitops.cli.served import ServedRepository, server_environment
+    from gitops.cli.served import ServedRepository, read_tokens, server_environment
 
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
     stop, cancel = StopSignal(), Cancellation()
     own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
+    api_tokens = read_tokens(_text_of(options.api_tokens, environ.get(_API_TOKENS, ""), Code.API_TOKENS_INVALID))
     served = [
         ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, cancel, faults)
         for path in options.repo
     ]
     tokens = [each.token for each in served]
-    context = ServerContext(SystemClock(), _logger(options), Redactor([*secrets, *tokens]), stop=stop, faults=faults)
-    server = _server(options, {each.name: each for each in served}, secrets, context)
+    context = ServerContext(
+        SystemClock(),
+        _logger(options),
+        Redactor([*secrets, *tokens, *(each.secret for each in api_tokens)]),
+        stop=stop,
+        faults=faults,
+    )
+    server = _server(options, {each.name: each for each in served}, secrets, api_tokens, context)
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def heed(*_: object) -> None:
@@ -87,11 +97,13 @@ def _server(
     options: argparse.Namespace,
     served: Mapping[str, ServedRepository],
     secrets: tuple[Secret, ...],
+    api_tokens: tuple[ApiToken, ...],
     context: ServerContext,
 ) -> Server:
-    from gitops.cli.served import webhook_format
+    from gitops.cli.served import open_cluster, webhook_format
 
     try:
+        from gitops.server.api import ClusterApi
         from gitops.server.http import ListenAddress
         from gitops.server.service import Server, ServerSettings
     except ModuleNotFoundError as error:
@@ -121,19 +133,13 @@ def _server(
         context.log(f"listening on {address} for {', '.join(sorted(served))}")
 
     events = EventQueue(Path(options.queue), context.clock, attempts=settings.retry.attempts, faults=context.faults)
-    return Server(events, settings, handle, context, ready)
+    api = ClusterApi(api_tokens, partial(open_cluster, served), events, context) if api_tokens else None
+    return Server(events, settings, handle, context, ready, api)
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:
     """The secrets of the webhooks. Raises UsageError `webhook_secret_missing`: without one, everybody could send events."""
-    if file is None:
-        lines = [environ.get(_SECRET, "")]
-    else:
-        try:
-            with Path(file).open(encoding="utf-8") as source:
-                lines = source.read(_MAX_SECRETS).splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(Code.WEBHOOK_SECRET_MISSING, f"the file {file} cannot be read: {error}") from error
+    lines = _text_of(file, environ.get(_SECRET, ""), Code.WEBHOOK_SECRET_MISSING).splitlines()
     found = [line.strip() for line in lines if line.strip()]
     if not found:
         raise UsageError(Code.WEBHOOK_SECRET_MISSING, f"set {_SECRET}, or name a file with --secret-file")
@@ -142,6 +148,17 @@ def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]
             Code.WEBHOOK_SECRET_MISSING, f"a secret has less than {_SHORTEST} characters; take a random one"
         )
     return tuple(Secret(_SECRET, text) for text in found)
+
+
+def _text_of(file: str | None, default: str, code: Code) -> str:
+    """The text of a file with secrets, without one the default. Raises UsageError for one that cannot be read."""
+    if file is None:
+        return default
+    try:
+        with Path(file).open(encoding="utf-8") as source:
+            return source.read(_MAX_SECRETS)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(code, f"the file {file} cannot be read: {error}") from error
 
 
 def _logger(options: argparse.Namespace) -> logging.Logger:

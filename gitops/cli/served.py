@@ -13,22 +13,27 @@ from typing import Any, cast
 
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine
+from gitops.cluster.steer import Steering
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
-from gitops.core.errors import RemoteError, UsageError
+from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.core.faults import Faults
 from gitops.core.redact import Secret
 from gitops.forge.events import Event
 from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
+from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
 from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login
 from gitops.wiring.project import LocalProject
 
-__all__ = ["ServedRepository", "WatchedForge", "server_environment", "webhook_format"]
+__all__ = ["ServedRepository", "WatchedForge", "open_cluster", "read_tokens", "server_environment", "webhook_format"]
+
+_WORDS = 3
+_SHORTEST_TOKEN = 32
 
 _TOKENS = frozenset({"GITOPS_TOKEN", *(name for row in FORGES.values() for name in row.tokens)})
-_SECRETS = _TOKENS | {"GITOPS_WEBHOOK_SECRET"}
+_SECRETS = _TOKENS | {"GITOPS_WEBHOOK_SECRET", "GITOPS_API_TOKENS"}
 _OF_A_JOB = tuple(prefix for row in FORGES.values() for prefix in row.job_prefixes)
 _NOT_OF_A_JOB = _TOKENS | {row.address for row in FORGES.values() if row.address_by_hand}
 
@@ -92,14 +97,77 @@ class ServedRepository:
         if watched.failure is not None:
             raise watched.failure
 
+    def cluster(self, name: str) -> ServedCluster | None:
+        """The cluster of this name, as it is now; None if this repository has none. Raises GitopsError, RemoteError."""
+        local = self._local()
+        local.complete()
+        project = local.project
+        rule = next((each for each in project.clusters() if each.name == name), None)
+        if rule is None:
+            return None
+        ledger = local.ledger(rule)
+
+        def merged(commit: str) -> bool:
+            head = project.head_of(rule.ref)
+            if head is None:
+                return False
+            return project.tools.store.resolve(commit) is not None and project.tools.store.is_ancestor(commit, head)
+
+        def steering(actor: str) -> Steering:
+            local.person()
+            return Steering(ledger, project.tools.clock, project.tools.ids, actor)
+
+        return ServedCluster(name, self.name, rule.ref, ledger, merged, steering)
+
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""
-        login = partial(remote_login, self.kind, self._environ)
-        local = LocalProject(self._path, self._remote, environ=self._child_environ, login=login, faults=self._faults)
+        local = self._local()
         local.complete()
         rule = local.project.config().forge
         remote = local.setting(f"remote.{self._remote}.url")
         return local, choose_forge(self.kind, self._environ, local.setting, rule, remote)
+
+    def _local(self) -> LocalProject:
+        login = partial(remote_login, self.kind, self._environ)
+        return LocalProject(self._path, self._remote, environ=self._child_environ, login=login, faults=self._faults)
+
+
+def open_cluster(served: Mapping[str, ServedRepository], name: str, repository: str | None) -> ServedCluster:
+    """The cluster of a name, in the repository of a name if one is given.
+
+    Raises GitopsError `cluster_not_found`, `cluster_ambiguous`, and as a repository does.
+    """
+    asked = [each for key, each in served.items() if repository in (None, key)]
+    found = [cluster for each in asked if (cluster := each.cluster(name)) is not None]
+    if not found:
+        raise GitopsError(Code.CLUSTER_NOT_FOUND, f"no served repository has a cluster {name[:80]}")
+    if len(found) > 1:
+        detail = f"several repositories have a cluster {name}: {', '.join(each.repository for each in found)}"
+        raise GitopsError(
+            Code.CLUSTER_AMBIGUOUS, detail, fix=f"add the one that you mean: ?repository={found[0].repository}"
+        )
+    return found[0]
+
+
+def read_tokens(text: str) -> tuple[ApiToken, ...]:
+    """The tokens of programs, one to a line: `NAME read TOKEN` or `NAME write TOKEN`; empty lines and `#` comments are left out.
+
+    Raises UsageError `api_tokens_invalid`.
+    """
+    found: list[ApiToken] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != _WORDS or words[1] not in ("read", "write"):
+            raise UsageError(Code.API_TOKENS_INVALID, f"line {number} is not NAME read TOKEN or NAME write TOKEN")
+        if len(words[2]) < _SHORTEST_TOKEN:
+            detail = f"the token of {words[0]} has less than {_SHORTEST_TOKEN} characters"
+            raise UsageError(Code.API_TOKENS_INVALID, detail)
+        found.append(ApiToken(words[0], words[1] == "write", Secret(f"the token of {words[0]}", words[2])))
+    if len({each.secret.reveal() for each in found}) < len(found):
+        raise UsageError(Code.API_TOKENS_INVALID, "two programs have the same token")
+    return tuple(found)
 
 
 class WatchedForge:

@@ -212,7 +212,7 @@ ledger_signature_invalid | E | a ledger entry is not signed by a ledger key
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair
 changeset_state_invalid | E | this cannot happen to the changeset now
   an event does not follow from the state that the changeset is in
-  -> show what the ledger recorded of it: gitops log
+  -> show what the ledger recorded of it: gitops changeset show KEY --events
 changeset_active | E | another changeset is active
   a changeset of this cluster is prepared, committed or taken back right now; only one at a time does that
   -> wait until it has ended, and run the command again; show it: gitops changeset show KEY
@@ -222,6 +222,12 @@ changeset_overlap | E | an earlier changeset still cleans up what this one chang
 changeset_conflict | E | the changeset exists with another plan
   a merge that was planned before gives another plan now: the applied state or the program has changed since
   -> show what became of it: gitops changeset show KEY; then, if it has failed: gitops changeset retry KEY
+changeset_not_found | E | the changeset does not exist
+  the key or the commit is another one, the merge is not applied yet, or the ledger was written by an earlier release
+  -> list the changesets: gitops changeset list --all; to wait for one: gitops changeset watch --commit OID
+changeset_not_ended | E | the changeset has not ended in time
+  it is still carried out, or the program that carries it out has ended
+  -> wait longer with --timeout; show who holds the lock: gitops status
 changeset_invalid | E | the record of a changeset cannot be read
   the record or an event of a changeset does not have the declared form
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair

@@ -41,6 +41,21 @@ webhook_secret_missing | E | the webhook secret is missing or too weak
 listen_failed | E | the server cannot listen on its address
   another program uses the address, or it does not belong to this machine
   -> choose a free address: --listen 127.0.0.1:8081
+api_tokens_invalid | E | the tokens of the programs cannot be used
+  a line is not a name, read or write, and a token, or a token is so short that it could be guessed
+  -> make a token: openssl rand -hex 32; write a line for each program: NAME read TOKEN, or NAME write TOKEN
+api_token_refused | E | the request has no token that this server knows
+  the header Authorization is missing, or its token is not one of those that the server was started with
+  -> send the header: Authorization: Bearer TOKEN; the operator of the server has the tokens
+api_write_refused | E | the token may only read
+  the request changes something, and its token was given to a program that only reads
+  -> use a token with the word write in the tokens of the server
+api_request_invalid | E | the request of a program cannot be read
+  the document, a parameter or a key in the address does not have the form of this request
+  -> compare the request with the page of the server, docs/serve.md
+api_address_unknown | E | the server does not have this address
+  the part of the address behind the cluster is not one of the interface
+  -> compare the address with the page of the server, docs/serve.md
 queue_in_use | E | another server uses this queue
   two servers would handle the same event twice
   -> stop the other server first, or give this one a file of its own with --queue FILE

@@ -188,6 +188,8 @@ class Code(StrEnum):
     CHANGESET_ACTIVE = "changeset_active"
     CHANGESET_OVERLAP = "changeset_overlap"
     CHANGESET_CONFLICT = "changeset_conflict"
+    CHANGESET_NOT_FOUND = "changeset_not_found"
+    CHANGESET_NOT_ENDED = "changeset_not_ended"
     LEDGER_ENTRY_INVALID = "ledger_entry_invalid"
     LEDGER_STATE_MISMATCH = "ledger_state_mismatch"
     LEDGER_BLOB_MISMATCH = "ledger_blob_mismatch"
@@ -276,6 +278,11 @@ class Code(StrEnum):
     SERVE_UNAVAILABLE = "serve_unavailable"
     WEBHOOK_SECRET_MISSING = "webhook_secret_missing"
     LISTEN_FAILED = "listen_failed"
+    API_TOKENS_INVALID = "api_tokens_invalid"
+    API_TOKEN_REFUSED = "api_token_refused"
+    API_WRITE_REFUSED = "api_write_refused"
+    API_REQUEST_INVALID = "api_request_invalid"
+    API_ADDRESS_UNKNOWN = "api_address_unknown"
     QUEUE_IN_USE = "queue_in_use"
     QUEUE_UNUSABLE = "queue_unusable"
     QUEUE_FULL = "queue_full"
@@ -322,13 +329,17 @@ _ADDRESS = re.compile(
     r"(?:graph|schema|query|policy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
 )
 
+_CHANGESET = re.compile(r"chs-[a-z2-7]{16}\Z")
+
 
 def remedy(code: Code, path: str) -> str:
-    """What to do about a problem at `path`; if that is an address, the commands name it and its graph.
+    """What to do about a problem at `path`; if that is an address or the key of a changeset, the commands name it.
 
     Raises KeyError for a code that is not registered.
     """
     fix = REGISTRY[code].fix
+    if _CHANGESET.match(path):
+        return re.sub(r"\bKEY\b", path, fix)
     at = _ADDRESS.match(path)
     if at is None:
         return fix

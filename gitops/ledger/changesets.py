@@ -48,6 +48,7 @@ from gitops.model.ledger import is_changeset_key
 from gitops.model.plan import Effect
 
 __all__ = [
+    "RUNTIME_UPDATE",
     "ChangesetIndex",
     "read_archive",
     "read_ended",
@@ -165,6 +166,9 @@ CHANGESET = Document(versions={1: _CHANGESET}, code=Code.CHANGESET_INVALID, read
 
 # -- events/<key>.jsonl ------------------------------------------------------------------------------------------------
 
+_UPDATE: Members = {"address": _ADDRESS, "runtime": _RUNTIME}
+RUNTIME_UPDATE = record(model.RuntimeUpdated, _UPDATE)
+
 _KINDS: dict[str, tuple[type[Any], Members]] = {
     "changeset_created": (model.Created, {"record": _CHANGESET}),
     "changeset_prepared": (model.Prepared, {"ready": list_of(_ADDRESS), "pending_approvals": list_of(_ADDRESS)}),
@@ -189,7 +193,7 @@ _KINDS: dict[str, tuple[type[Any], Members]] = {
     ),
     "changeset_failed": (model.Failed, {"error": TEXT, "orphaned": _ORPHANS}),
     "resource_staged": (model.Staged, {"address": _ADDRESS, "digest": DIGEST}),
-    "resource_runtime_updated": (model.RuntimeUpdated, {"address": _ADDRESS, "runtime": _RUNTIME}),
+    "resource_runtime_updated": (model.RuntimeUpdated, _UPDATE),
     "resource_removed": (model.Removed, {"address": _ADDRESS}),
     "approval_required": (model.ApprovalRequired, {"address": _ADDRESS, "digest": DIGEST}),
     "approval_consumed": (

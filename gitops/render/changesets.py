@@ -14,7 +14,7 @@ from gitops.model.changeset import Changeset, ChangesetEvent, RuntimeState
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 
-__all__ = ["item_form", "item_lines", "list_form", "list_text", "record_form", "record_text"]
+__all__ = ["event_form", "item_form", "item_lines", "list_form", "list_text", "record_form", "record_text"]
 
 _SHORT = 12
 _HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")
@@ -100,10 +100,15 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = ()) -> str
     return "".join(visible(line) + "\n" for line in lines)
 
 
+def event_form(event: ChangesetEvent) -> Form:
+    """An event as the ledger keeps it."""
+    return EVENT.form(event)
+
+
 def item_form(item: StreamItem) -> Form:
     """An item of a stream: `{v, seq, at, cluster, changeset, type, data, more}`."""
     if not isinstance(item.what, FullState):
-        event = EVENT.form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
+        event = event_form(ChangesetEvent(item.seq, item.at, item.cluster, item.changeset or "", item.what))
         return {**event, "more": item.more}
     state = item.what
     data = {

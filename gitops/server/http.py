@@ -4,6 +4,7 @@ POST /hooks/KIND   a webhook: its headers and body as they came
 GET /healthz       `ok` while all threads run
 GET /readyz        `ok` while, besides, the queue can take an event
 GET /metrics       numbers for Prometheus, if the operator enables them
+/v1/clusters/...   what programs ask of clusters, if the operator gives out tokens: `gitops.server.http_api`
 
 1. A connection lasts a bounded time, from its first byte to the last byte of the answer, however slowly bytes arrive.
 2. The number of connections is bounded; any further one is closed at once.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from gitops.server.metrics import MEDIA_TYPE
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 
-__all__ = ["ListenAddress", "Listener", "make_app"]
+__all__ = ["ListenAddress", "Listener", "make_app", "read_body"]
 
 _JSON = "application/json"
 _HEAD_BYTES = 32 * 1024
@@ -143,8 +144,12 @@ def make_app(
     healthy: Callable[[], bool],
     max_body_bytes: int,
     metrics: bool = False,
+    more: Sequence[Route] = (),
 ) -> Starlette:
-    """The application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused."""
+    """The application. `healthy` says whether all threads run; larger bodies than `max_body_bytes` are refused.
+
+    `more` are further addresses.
+    """
 
     async def hook(request: Request) -> Response:
         kind = request.path_params["kind"]
@@ -181,7 +186,7 @@ def make_app(
     ]
     if metrics:
         routes.append(Route("/metrics", numbers, methods=["GET"]))
-    app = Starlette(routes=routes)
+    app = Starlette(routes=[*routes, *more])
     app.router.redirect_slashes = False
     return app
 
@@ -190,19 +195,25 @@ async def _receive(receiver: DeliveryReceiver, request: Request, kind: str, max_
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _JSON:
         return HttpAnswer(415, f"set the content type of the webhook to {_JSON}")
-    too_large = HttpAnswer(413, "too large")
+    body = await read_body(request, max_body_bytes)
+    if body is None:
+        return HttpAnswer(413, "too large")
+    # To check the signature of megabytes and to write to disk takes time, which must not delay other connections.
+    sender = "" if request.client is None else request.client.host
+    return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), body, sender)
+
+
+async def read_body(request: Request, most: int) -> bytes | None:
+    """The body of a request; None if it has more than `most` bytes, the rest of which are not read."""
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced[:20]) > max_body_bytes:
-        return too_large
+    if announced.isdecimal() and int(announced[:20]) > most:
+        return None
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > max_body_bytes:
-            # The rest is not read.
-            return too_large
-    # To check the signature of megabytes and to write to disk takes time, which must not delay other connections.
-    sender = "" if request.client is None else request.client.host
-    return await run_in_threadpool(receiver.receive, kind, dict(request.headers.items()), bytes(body), sender)
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def _response(answer: HttpAnswer) -> Response:

@@ -12,13 +12,18 @@ from dataclasses import field
 from datetime import timedelta
 
 from gitops.core.dataclass import dataclass
+from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
 from gitops.server.http import ListenAddress, Listener, make_app
+from gitops.server.http_api import api_routes
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 from gitops.server.workers import EventHandler, RetryPolicy, WorkerPool
 
 __all__ = ["Server", "ServerSettings"]
+
+# What is left of the time of a connection when a stream ends in good order.
+_LAST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,12 @@ class Server:
         handle: EventHandler,
         context: ServerContext,
         ready: Callable[[ListenAddress], None],
+        api: ClusterApi | None = None,
     ) -> None:
-        """Nothing is opened yet. `ready` is called with the address once connections are taken."""
+        """Nothing is opened yet. `ready` is called with the address once connections are taken.
+
+        Without an `api` programs cannot ask for anything.
+        """
         self._queue, self._settings, self._ready = queue, settings, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)
         app = make_app(
@@ -60,6 +69,7 @@ class Server:
             healthy=lambda: self._workers.alive,
             max_body_bytes=settings.max_body_bytes,
             metrics=settings.metrics,
+            more=() if api is None else api_routes(api, context, longest_s=settings.address.connection_s - _LAST_S),
         )
         self._listener = Listener(app, settings.address, self._start)
 

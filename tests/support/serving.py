@@ -8,7 +8,7 @@ import http.client
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,6 +20,7 @@ from gitops.cli.served import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
+from gitops.server.api import ApiToken, ClusterApi, ServedCluster
 from gitops.server.deliveries import repository_key
 from gitops.server.http import ListenAddress
 from gitops.server.queue import EventQueue, ListedEvent
@@ -120,6 +121,7 @@ class Setting:
     handle: Callable[[str, Event], Iterator[LogLine]]
     clock: Clock = field(default_factory=SystemClock)
     most: int = 10_000
+    api: tuple[Sequence[ApiToken], Callable[[str, str | None], ServedCluster]] | None = None
     settings: ServerSettings = field(
         default_factory=lambda: ServerSettings(
             ListenAddress("127.0.0.1", 0),
@@ -154,7 +156,8 @@ def serving(setting: Setting) -> Iterator[Serving]:
             failures.append(error)
         begun.set()
 
-    server = Server(queue, setting.settings, setting.handle, context, ready)
+    api = None if setting.api is None else ClusterApi(*setting.api, queue, context)
+    server = Server(queue, setting.settings, setting.handle, context, ready, api)
     thread = threading.Thread(target=run)
     thread.start()
     try:

@@ -1,5 +1,6 @@
 """The table of commands: `COMMANDS` has each with its arguments, its help and the function that handles it."""
 
+from gitops.cli.commands.changeset import CHANGESET
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT
@@ -7,6 +8,7 @@ from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PR
 COMMANDS = (
     *SETUP_COMMANDS,
     *CLUSTER_COMMANDS,
+    CHANGESET,
     GRAPH,
     BOT,
     REQUEST,

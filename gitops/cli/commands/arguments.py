@@ -143,6 +143,13 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
+def commit_id(text: str) -> str:
+    """The whole id of a commit, which means the same in every clone."""
+    if not re.match(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z", text, re.ASCII):
+        raise ArgumentTypeError(f"'{text[:70]}' is not the whole id of a commit; to print it: git rev-parse REVISION")
+    return text
+
+
 def host_and_port(text: str) -> tuple[str, int]:
     """A host name or an IP address with a port; an IPv6 address stands in brackets."""
     match = re.match(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+)):([0-9]{1,5})\Z", text, re.ASCII)

@@ -59,6 +59,12 @@ BOT = Command(
                 "--secret-file", "FILE", "webhook secrets, one per line (default: the variable GITOPS_WEBHOOK_SECRET)"
             ),
             Argument(
+                "--api-tokens",
+                "FILE",
+                "tokens of programs that ask for changesets, one per line: NAME read TOKEN or NAME write TOKEN"
+                " (default: the variable GITOPS_API_TOKENS; without tokens they get no answer)",
+            ),
+            Argument(
                 "--workers",
                 "N",
                 "number of repositories to work on at the same time (default: 1)",

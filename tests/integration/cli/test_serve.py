@@ -14,7 +14,8 @@ import pytest
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
 from gitops.cli.serve import _logger, _secrets, _server
-from gitops.cli.served import server_environment
+from gitops.cli.serve import serve as run_serve
+from gitops.cli.served import read_tokens, server_environment
 from gitops.core.errors import UsageError
 from gitops.forge.events import RequestAction, RequestEvent
 from gitops.server.queue import EventQueue
@@ -108,6 +109,32 @@ def test_a_server_is_no_job() -> None:
     assert set(server_environment(environ)) == {"GITHUB_TOKEN", "GITHUB_API_URL", "HOME"}
 
 
+def test_tokens_of_programs_have_a_name_and_a_right() -> None:
+    read, write = read_tokens(f"# programs\n\nboard read {'r' * 32}\ndeploy  write\t{'w' * 40}\n")
+    assert (read.name, read.writes, read.secret.reveal()) == ("board", False, "r" * 32)
+    assert (write.name, write.writes) == ("deploy", True)
+    assert read_tokens("") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r" * 32,
+        f"board {'r' * 32}",
+        f"board admin {'r' * 32}",
+        f"board read {'r' * 31}",
+        f"board read {'r' * 32} x",
+        f"board read {'r' * 32}\ndeploy write {'r' * 32}",
+    ],
+)
+def test_tokens_that_cannot_be_used_serve_nothing_and_are_not_shown(text, tmp_path) -> None:
+    (tmp_path / "tokens").write_text(text)
+    with pytest.raises(UsageError) as failure:
+        run_serve(serve("--api-tokens", str(tmp_path / "tokens")), {NAME: GOOD})
+    assert failure.value.code == "api_tokens_invalid"
+    assert "r" * 31 not in failure.value.detail
+
+
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
 def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
     for name in list(sys.modules):
@@ -115,7 +142,7 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError) as failure:
-        _server(serve(), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)))
+        _server(serve(), {}, (), (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)))
     assert failure.value.code == "serve_unavailable"
     assert failure.value.detail == f"the package {missing} is not installed"
 
@@ -123,7 +150,11 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
 def test_one_project_is_served_from_one_clone() -> None:
     with pytest.raises(UsageError) as failure:
         _server(
-            serve("--repo", "other"), {}, (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print))
+            serve("--repo", "other"),
+            {},
+            (),
+            (),
+            ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)),
         )
     assert failure.value.code == "usage_error"
 

@@ -1,0 +1,174 @@
+"""`gitops changeset`: list, show, watch and give up changesets, in a cluster folder or on a branch ledger."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from gitops.changesets.answer import Answer, Until
+from gitops.changesets.stream import StreamItem
+from gitops.cli.cluster import folder_of, project_of
+from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_report, show_error, show_form
+from gitops.cluster.changesets import (
+    Pacing,
+    WatchedChangeset,
+    WatchRules,
+    answer_now,
+    find_changesets,
+    list_changesets,
+    watch_changeset,
+)
+from gitops.cluster.steer import Steering
+from gitops.config.cluster_yaml import load_header
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+from gitops.documents.forms import is_line
+from gitops.model.changeset import ChangesetState
+from gitops.model.ledger import is_changeset_key
+from gitops.render.changesets import (
+    event_form,
+    item_form,
+    item_lines,
+    list_form,
+    list_text,
+    record_form,
+    record_text,
+)
+from gitops.render.characters import visible
+from gitops.render.json import to_line
+from gitops.wiring.system import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from gitops.ledger.port import LedgerStore
+
+_NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
+_ANSWERS = {Answer.DONE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
+_PARTS = 1 << 16
+
+
+def list_all(options: argparse.Namespace) -> int:
+    """`gitops changeset list`."""
+    cluster, ledger = _open(options)
+    state = None if options.state is None else ChangesetState(options.state)
+    found = list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
+    if options.json:
+        show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "diagnostics": []})
+    else:
+        say_coloured(list_text(found, SystemClock().now()), options)
+    return OK
+
+
+def show(options: argparse.Namespace) -> int:
+    """`gitops changeset show`. With `--exit-code` the exit code says what became of the changeset, as that of `watch`."""
+    wanted = _wanted(options, latest=options.latest)
+    try:
+        _, ledger = _open(options)
+        records = find_changesets(ledger, wanted)
+        events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
+    except UsageError:
+        raise
+    except GitopsError as error:
+        code = show_error(error, options, as_json=options.json)
+        return _code_of(error) if options.exit_code else code
+    if options.json:
+        forms = [record_form(each) for each in records]
+        if options.events:
+            forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
+        show_form({"ok": True, "changesets": forms, "diagnostics": []})
+    else:
+        say_coloured("\n".join(record_text(each, events[each.key]) for each in records), options)
+    rules = WatchRules(Until(options.until), require_converged=options.require_converged)
+    return _ANSWERS[answer_now(wanted, records, rules)] if options.exit_code else OK
+
+
+def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
+    """`gitops changeset watch`. Problems are printed on standard error, so that each line of the output is an item."""
+    wanted = _wanted(options)
+    rules = WatchRules(Until(options.until), options.timeout, require_converged=options.require_converged)
+    pacing = pacing or Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
+
+    def emit(item: StreamItem) -> None:
+        if options.json:
+            say(to_line(item_form(item)), flush=True)
+        elif not options.quiet:
+            say("\n".join(item_lines(item)), flush=True)
+
+    try:
+        cluster, ledger = _open(options)
+        found, records = watch_changeset(ledger, cluster, wanted, rules, pacing, emit)
+        if found is Answer.WAITING:
+            raise _time_over(wanted, bool(records))
+    except UsageError:
+        raise
+    except GitopsError as error:
+        show_error(error, options, as_json=False)
+        return _code_of(error)
+    return _ANSWERS[found]
+
+
+def fail(options: argparse.Namespace) -> int:
+    """`gitops changeset fail`."""
+    _check_key(options.key)
+    if not is_line(options.error):
+        raise UsageError(Code.USAGE_ERROR, "--error is one line without control characters")
+    _, ledger = _open(options, writes=True)
+    steering = Steering(ledger, SystemClock(), RandomIds(), actor_of(options))
+    record = steering.fail(options.key, options.error, force=options.force)
+    if options.json:
+        show_form({"ok": True, "changeset": record_form(record), "diagnostics": []})
+    else:
+        rest = "" if record.ended else "; the next run takes back what was prepared, such as: gitops apply"
+        lines = [f"changeset {record.key}: {record.state}{rest}"]
+        lines += [f"  left behind {each.address}: {each.reason}" for each in record.orphaned]
+        say_report("\n".join(map(visible, lines)), options)
+    return OK
+
+
+def _time_over(wanted: WatchedChangeset, exists: bool) -> GitopsError:
+    path = wanted.key or wanted.commit or ""
+    if not exists:
+        return GitopsError(Code.CHANGESET_NOT_FOUND, f"the ledger did not record a {wanted} in this time", path=path)
+    return GitopsError(Code.CHANGESET_NOT_ENDED, f"the {wanted} has not ended in this time", path=path)
+
+
+def _code_of(error: GitopsError) -> int:
+    return {Code.CHANGESET_NOT_FOUND: _NOT_FOUND, Code.CHANGESET_NOT_ENDED: _NOT_ENDED}.get(error.code, _UNREADABLE)
+
+
+def _wanted(options: argparse.Namespace, *, latest: bool = False) -> WatchedChangeset:
+    """What the command is about. Raises UsageError for none, and for what is not a key."""
+    if options.key is not None:
+        _check_key(options.key)
+    elif options.commit is None and not latest:
+        fix = "name the merge with --commit OID, or a key that gitops changeset list --all shows"
+        raise UsageError(Code.USAGE_ERROR, "the command line does not say which changeset", fix=fix)
+    return WatchedChangeset(options.key, options.commit)
+
+
+def _check_key(key: str) -> None:
+    if not is_changeset_key(key):
+        detail = f"'{key[:40]}' is not the key of a changeset"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="list the keys: gitops changeset list --all")
+
+
+def _open(options: argparse.Namespace, *, writes: bool = False) -> tuple[str, LedgerStore]:
+    """The name of the cluster, and its ledger. Raises GitopsError, and UsageError as `project_of` does.
+
+    UsageError `actor_required` if it `writes` to a branch, whose entries have an author.
+    """
+    local = project_of(options)
+    if local is not None:
+        if writes:
+            local.person()
+        rule = local.rule(options.cluster, options.config)
+        return rule.name, local.ledger(rule)
+    workspace = folder_of(options, None)
+    header, problems = load_header(workspace.tree)
+    if header is None:
+        problem = next(iter(problems))
+        raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
+    folder = os.path.basename(os.path.abspath(workspace.config_dir))  # noqa: PTH100, PTH119 - links stay as they are
+    return header.name or folder, workspace.open_stores(header.storage).ledger

@@ -1,0 +1,273 @@
+"""What programs ask of the clusters of a server, and what they get. Nothing here knows HTTP.
+
+GET  CLUSTER/schema                    what is applied, and the changesets that have not ended
+GET  CLUSTER/changesets                a list: `all`, `state`, `limit`, `commit`
+GET  CLUSTER/changesets/KEY            a whole record
+GET  CLUSTER/events                    the stream: see `EventStream`
+POST CLUSTER/changesets                create: apply a merge commit of the cluster's branch
+POST CLUSTER/changesets/KEY/commit     refused: what is prepared is committed by the run that prepared it
+POST CLUSTER/changesets/KEY/fail       give up a changeset that is not committed
+POST CLUSTER/changesets/KEY/runtime    report how far a member of the active changeset is
+
+1. Without a token nothing is read and nothing is written. A token that may only read writes nothing.
+2. A program decides nothing that a person at the command line could not: what is applied is what was merged, with its approvals.
+3. Every answer is a JSON document with `ok`; a refusal has `diagnostics` with code, message and remedy.
+
+Source: the calls of the design note on schema changesets.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gitops.changesets.stream import StreamItem, pull
+from gitops.cluster.changesets import WatchedChangeset, find_changesets, list_changesets, read_stream
+from gitops.cluster.steer import Steering
+from gitops.core.clock import timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
+from gitops.core.redact import Secret
+from gitops.documents.forms import BOOLEAN, LINE, OBJECT_ID, Form, optional, record
+from gitops.documents.json_bytes import MalformedError, parse
+from gitops.forge.events import PushEvent
+from gitops.ledger.changesets import RUNTIME_UPDATE
+from gitops.ledger.port import LedgerReader
+from gitops.model.changeset import ChangesetState
+from gitops.model.ledger import changeset_key, is_changeset_key
+from gitops.render.changesets import item_form, list_form, record_form
+from gitops.render.json import Form as JsonForm
+from gitops.server.queue import EventQueue
+from gitops.server.shared import ServerContext
+
+__all__ = ["ApiAnswer", "ApiRequest", "ApiToken", "ClusterApi", "EventStream", "ServedCluster"]
+
+_MOST = 1000
+_STATUSES = {
+    Code.CHANGESET_NOT_FOUND: 404,
+    Code.CLUSTER_NOT_FOUND: 404,
+    Code.CLUSTER_AMBIGUOUS: 409,
+    Code.API_REQUEST_INVALID: 400,
+    Code.API_ADDRESS_UNKNOWN: 404,
+    Code.API_TOKEN_REFUSED: 401,
+    Code.API_WRITE_REFUSED: 403,
+    Code.QUEUE_FULL: 503,
+}
+_COMMIT: Form[dict[str, Any]] = record(dict, {"commit": OBJECT_ID})
+_FAIL: Form[dict[str, Any]] = record(dict, {"error": LINE, "force": optional(BOOLEAN, False)})
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A token: whose it is, and whether more than reading is permitted to it."""
+
+    name: str
+    writes: bool
+    secret: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """A cluster of a served repository: its branch, its ledger, and what may be done to that.
+
+    `merged` says whether a commit is part of the branch. `steering` makes decisions in the name of a token.
+    """
+
+    name: str
+    repository: str
+    ref: str
+    ledger: LedgerReader
+    merged: Callable[[str], bool]
+    steering: Callable[[str], Steering]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request: its method, the cluster and what follows it in the address, and the rest. Names of headers are in lower case."""
+
+    method: str
+    cluster: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """A status of HTTP, and a JSON document."""
+
+    status: int
+    form: JsonForm
+
+
+class EventStream:
+    """The stream of one reader: each call of `poll` gives what is new. Called by one thread at a time."""
+
+    def __init__(
+        self, cluster: ServedCluster, now: Callable[[], str], after: int | None, wanted: WatchedChangeset | None
+    ) -> None:
+        """`after` is the position of the reader, None for one that needs the full state; `wanted` selects changesets."""
+        self._cluster, self._now, self._wanted = cluster, now, wanted
+        self._position, self._first = after, True
+
+    def poll(self) -> tuple[StreamItem, ...]:
+        """What is new since the last call. Raises as the ledger does."""
+        reading, keys = read_stream(self._cluster.ledger, self._cluster.name, self._now(), self._position, self._wanted)
+        items = pull(reading, self._position, keys, first=self._first)
+        self._position, self._first = reading.seq, False
+        return items
+
+
+class ClusterApi:
+    """Answers the requests of programs. May be called from several threads."""
+
+    def __init__(
+        self,
+        tokens: Sequence[ApiToken],
+        open_cluster: Callable[[str, str | None], ServedCluster],
+        queue: EventQueue,
+        context: ServerContext,
+    ) -> None:
+        """`open_cluster` finds a cluster by its name, among several repositories with the name of one.
+
+        It raises GitopsError `cluster_not_found`, `cluster_ambiguous`.
+        """
+        self._tokens, self._open, self._queue, self._context = tuple(tokens), open_cluster, queue, context
+
+    def answer(self, request: ApiRequest) -> ApiAnswer:
+        """The answer to a request for a document."""
+        try:
+            return self._answer(request, self._caller(request))
+        except GitopsError as error:
+            return self._refusal(request, error)
+
+    def stream(self, request: ApiRequest) -> tuple[EventStream, tuple[StreamItem, ...]] | ApiAnswer:
+        """The stream of a cluster's changesets and its first items: `after`, `changeset` or `commit`; an answer if it is refused.
+
+        A reader of server-sent events sends its position as `Last-Event-ID`.
+        """
+        try:
+            self._caller(request)
+            cluster = self._open(request.cluster, request.query.get("repository"))
+            position = request.query.get("after", request.headers.get("last-event-id"))
+            key, commit = request.query.get("changeset"), request.query.get("commit")
+            wanted = None if key is None and commit is None else WatchedChangeset(key and _key(key), commit)
+            after = None if position is None else _number("after", position)
+            stream = EventStream(cluster, lambda: timestamp(self._context.clock.now()), after, wanted)
+            return stream, stream.poll()
+        except GitopsError as error:
+            return self._refusal(request, error)
+
+    def _caller(self, request: ApiRequest) -> ApiToken:
+        """Whose token a request has. Raises GitopsError `api_token_refused`, `api_write_refused`."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        # All tokens are compared, so that the time does not show which one is nearly right.
+        same = [
+            each for each in self._tokens if hmac.compare_digest(each.secret.reveal().encode(), given.strip().encode())
+        ]
+        if scheme.lower() != "bearer" or not same:
+            raise GitopsError(Code.API_TOKEN_REFUSED, "the request has no token that this server knows")
+        if request.method != "GET" and not same[0].writes:
+            raise GitopsError(Code.API_WRITE_REFUSED, f"the token of {same[0].name} may only read")
+        return same[0]
+
+    def _answer(self, request: ApiRequest, caller: ApiToken) -> ApiAnswer:
+        cluster = self._open(request.cluster, request.query.get("repository"))
+        match request.method, request.path.split("/"):
+            case "GET", ["schema"]:
+                return self._schema(cluster)
+            case "GET", ["changesets"]:
+                return self._list(cluster, request.query)
+            case "GET", ["changesets", key]:
+                (found,) = find_changesets(cluster.ledger, WatchedChangeset(_key(key)))
+                return ApiAnswer(200, {"ok": True, "changeset": record_form(found)})
+            case "POST", ["changesets"]:
+                return self._create(cluster, caller, _read(_COMMIT, request.body)["commit"])
+            case "POST", ["changesets", key, what]:
+                return self._steer(cluster, caller, _key(key), what, request.body)
+        raise GitopsError(Code.API_ADDRESS_UNKNOWN, f"{request.method} {request.path[:80]}")
+
+    def _schema(self, cluster: ServedCluster) -> ApiAnswer:
+        (item,) = EventStream(cluster, lambda: timestamp(self._context.clock.now()), None, None).poll()
+        form = item_form(item)
+        return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "seq": form["seq"], **form["data"]})
+
+    def _list(self, cluster: ServedCluster, query: Mapping[str, str]) -> ApiAnswer:
+        limit = min(_MOST, _number("limit", query.get("limit", str(_MOST))))
+        if (commit := query.get("commit")) is not None:
+            found = find_changesets(cluster.ledger, WatchedChangeset(commit=commit))[:limit]
+        else:
+            state = query.get("state")
+            if state is not None and state not in tuple(ChangesetState):
+                raise GitopsError(Code.API_REQUEST_INVALID, f"state is one of {', '.join(ChangesetState)}")
+            chosen = None if state is None else ChangesetState(state)
+            found = list_changesets(cluster.ledger, ended="all" in query, state=chosen, limit=limit)
+        return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "changesets": list_form(found)})
+
+    def _create(self, cluster: ServedCluster, caller: ApiToken, commit: str) -> ApiAnswer:
+        """Let the bot apply a commit that was merged, unless a changeset for it exists already."""
+        if not cluster.merged(commit):
+            branch = cluster.ref.removeprefix("refs/heads/")
+            detail = f"commit {commit[:12]} is not part of branch {branch}: what is applied is what was merged"
+            raise ConflictError(Code.MERGE_NOT_CURRENT, detail)
+        known = cluster.ledger.changeset_of(commit)
+        if known:
+            return ApiAnswer(200, {"ok": True, "created": False, "commit": commit, "changesets": list(known)})
+        self._queue.enqueue(cluster.repository, PushEvent(cluster.ref, commit, commit, None))
+        self._context.log(f"{cluster.repository}: {caller.name} asks for {cluster.name} at {commit[:12]}")
+        key = changeset_key(cluster.name, "merge", commit)
+        return ApiAnswer(202, {"ok": True, "created": True, "commit": commit, "changesets": [key]})
+
+    def _steer(self, cluster: ServedCluster, caller: ApiToken, key: str, what: str, body: bytes) -> ApiAnswer:
+        steering = cluster.steering(caller.name)
+        match what:
+            case "fail":
+                given = _read(_FAIL, body)
+                found = steering.fail(key, given["error"], force=given["force"])
+            case "runtime":
+                found = steering.update(key, _read(RUNTIME_UPDATE, body))
+            case "commit":
+                (found,) = find_changesets(cluster.ledger, WatchedChangeset(key))
+                detail = f"it is {found.state}, and does not wait for a commit: the run that prepares it commits it"
+                raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=key)
+            case _:
+                raise GitopsError(Code.API_ADDRESS_UNKNOWN, f"POST changesets/KEY/{what[:40]}")
+        self._context.log(f"{cluster.repository}: {caller.name}: {what} of {key} in {cluster.name}")
+        return ApiAnswer(200, {"ok": True, "changeset": record_form(found)})
+
+    def _refusal(self, request: ApiRequest, error: GitopsError) -> ApiAnswer:
+        status = _STATUSES.get(error.code)
+        if status is None:
+            status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, UsageError) else 500
+            status = 503 if isinstance(error, RemoteError) else status
+        level = logging.WARNING if status >= 500 else logging.DEBUG  # noqa: PLR2004 - the failures of HTTP
+        self._context.log(f"{request.method} {request.cluster}: {status} {error.code}: {error.detail}", level)
+        problems = Diagnostics()
+        problems.add(error.code, error.path, self._context.safe(error.detail), fix=error.fix)
+        return ApiAnswer(status, {"ok": False, "diagnostics": problems.to_json()})
+
+
+def _read(form: Form[Any], body: bytes) -> Any:
+    """The body of a request. Raises GitopsError `api_request_invalid`."""
+    try:
+        return form.read(parse(body or b"{}"))
+    except MalformedError as error:
+        where = f"{error.path}: " if error.path else ""
+        raise GitopsError(Code.API_REQUEST_INVALID, f"{where}{error}") from error
+
+
+def _key(text: str) -> str:
+    if not is_changeset_key(text):
+        raise GitopsError(Code.API_REQUEST_INVALID, f"'{text[:40]}' is not the key of a changeset")
+    return text
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):  # noqa: PLR2004 - more events than there will ever be
+        raise GitopsError(Code.API_REQUEST_INVALID, f"{name} is a whole number")
+    return int(text)

@@ -1,0 +1,64 @@
+"""`gitops changeset` in the clone of a person, whose ledger is a branch of the server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gitops.model.changeset import Changeset, EventDraft, Happening
+from gitops.model.ledger import EntryKind
+from tests.support.changeset_stories import AT, MERGES, created, landed
+from tests.support.loop import PROGRAM, Loop
+
+pytestmark = pytest.mark.e2e
+
+ONE = created(MERGES[0])
+
+
+def record(loop: Loop, changeset: Changeset, happenings: Sequence[Happening]) -> None:
+    """What a run of the bot on the server records."""
+    local = loop.local()
+    ledger = local.ledger(local.rule())
+    view = ledger.view()
+    assert view.entry is not None
+    drafts = [EventDraft(changeset.key, AT, each) for each in happenings]
+    entry = replace(view.entry, kind=EntryKind.CHANGESET, changeset=changeset.key, changes=(), approvals=())
+    ledger.begin(view, (), entry, drafts)
+
+
+def test_a_person_follows_a_merge_from_a_clone_without_a_checkout_of_the_ledger(loop: Loop) -> None:
+    loop.clone("carol")
+    before = loop.gitops("carol", "changeset", "list", "--all", "--json")
+    known = json.loads(before.text)["changesets"]
+    record(loop, ONE, landed(ONE)[:2])
+    listed = json.loads(loop.gitops("carol", "changeset", "list", "--json").text)
+    assert (listed["cluster"], [each["key"] for each in listed["changesets"]]) == ("brain", [ONE.key])
+    command = [*PROGRAM, "changeset", "watch", "--commit", MERGES[0], "--timeout", "2m", "--json"]
+    watch = subprocess.Popen(
+        command, cwd=loop.clone("carol"), env=loop.environment("carol"), stdout=subprocess.PIPE, text=True
+    )
+    assert watch.stdout is not None
+    with watch:
+        assert json.loads(watch.stdout.readline())["type"] == "full_state"
+        record(loop, ONE, landed(ONE)[2:5])
+        types = [json.loads(line)["type"] for line in watch.stdout]
+    assert types == ["resource_runtime_updated", "changeset_prepared", "changeset_committed"]
+    assert watch.returncode == 0
+    shown = loop.gitops(
+        "carol", "changeset", "show", "--commit", MERGES[0], "--exit-code", "--until", "finalized", check=False
+    )
+    assert (shown.code, shown.text.splitlines()[0]) == (3, f"changeset {ONE.key}: committed")
+    record(loop, ONE, landed(ONE)[5:])
+    assert loop.gitops("carol", "changeset", "list").text == "no changesets\n"
+    after = json.loads(loop.gitops("carol", "changeset", "list", "--all", "--json").text)["changesets"]
+    assert len(after) == len(known) + 1
+
+
+def test_a_cluster_that_is_not_listed_is_no_failed_merge(loop: Loop) -> None:
+    done = loop.gitops("carol", "changeset", "watch", ONE.key, "--cluster", "brian", check=False)
+    assert done.code == 5
+    assert "ERROR cluster_not_found" in done.text
