@@ -35,11 +35,20 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "gitops/plan/planner.py",
             "gitops/plan/draft.py",
-            "gitops/plan/graph.py",
-            "gitops/plan/layers.py",
             "gitops/plan/impact.py",
         ),
         ("tests/unit/plan", "tests/property/test_impact_laws.py", "tests/scenario/test_control_plane.py"),
+    ),
+    "edges": (
+        ("gitops/plan/graph.py", "gitops/plan/layers.py", "gitops/plan/locks.py", "gitops/plan/classes.py"),
+        (
+            "tests/unit/plan/test_graph.py",
+            "tests/unit/plan/test_locks.py",
+            "tests/unit/plan/test_classes.py",
+            "tests/property/test_graph_laws.py",
+            "tests/property/test_class_laws.py",
+            "tests/property/test_transpose_laws.py",
+        ),
     ),
     "schedule": (
         ("gitops/plan/schedule.py",),

@@ -310,7 +310,7 @@ def test_order_of_the_input_does_not_matter():
 
 
 def test_long_chains_do_not_recurse():
-    names = [f"query.g.q{i:05}" for i in range(20_000)]
+    names = [f"query.g.q{i:05}" for i in range(5_000)]
     chain = tuple(Dependency(Address(a), Address(b)) for a, b in zip(names[1:], names, strict=False))
     graph = build([change(n, "update") for n in names], chain)
     assert len(layers(graph)) == len(names)
