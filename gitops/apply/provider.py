@@ -62,7 +62,7 @@ class ClusterProvider:
     def _create(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
         uri = work.graph_uri(graph)
-        work.ledger.arm(intent)
+        self._arm(intent)
         work.faults.reach("cluster_apply.before_graph_create")
         source = self._read_source(graph, intent, Code.GRAPH_CREATE_FAILED, facts)
         with _failing_as(Code.GRAPH_CREATE_FAILED, node):
@@ -84,7 +84,7 @@ class ClusterProvider:
             check_migration(work.engine, uri, change, resource.content or b"")
             before = work.engine.read(uri)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
-        work.ledger.arm(intent)
+        self._arm(intent)
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
             work.faults.reach("cluster_apply.before_schema_apply")
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
@@ -113,11 +113,15 @@ class ClusterProvider:
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids)
-        work.ledger.arm(intent)
+        self._arm(intent)
         with _failing_as(Code.GRAPH_DELETE_FAILED, node):
             work.faults.reach("cluster_apply.before_graph_delete")
             work.engine.delete(work.graph_uri(graph), order)
         self._fault_after("cluster_apply.after_graph_delete")
+
+    def _arm(self, intent: Intent) -> None:
+        if intent.operation_id not in self._work.armed:
+            self._work.ledger.arm(intent)
 
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""

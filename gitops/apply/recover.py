@@ -18,7 +18,8 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.port import LedgerView
-from gitops.model.address import graph_address
+from gitops.model.address import Address, graph_address
+from gitops.model.changeset import BLOCKING, Changeset, RemovalState, RuntimeState
 from gitops.model.ledger import Intent, IntentKind, LedgerState
 from gitops.plan.probe import GraphProbe, probe_graph
 from gitops.plan.recovery_rules import Sweep, sweep
@@ -27,19 +28,26 @@ _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DEL
 """Of a graph that does not open: no run can change it."""
 
 
-def recover(stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str) -> Sweep:
-    """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone."""
+def recover(
+    stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str, resumed: frozenset[str] = frozenset()
+) -> Sweep:
+    """Settle interrupted operations in the state value; intents that cannot be read are reported and left alone.
+
+    The graphs of an atomic changeset that is open stay as they are, and are pending: the next apply goes on with it. Those of
+    the changeset that this run goes on with are `resumed`.
+    """
     listing = stores.ledger.intents()
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for bad in listing.unreadable:
         problems.add(bad.code, f"{RECOVERIES}/{bad.name}", bad.detail)
-    fence = _next_fence(view, listing.intents)
-    probes = {intent.graph_id: _fenced_probe(stores, intent, fence, problems) for intent in listing.intents}
-    swept = sweep(view.state or LedgerState(), listing.intents, probes.__getitem__, at=at)
+    fence, held = next_fence(view, listing.intents), graphs_of_changesets(stores)
+    intents = [intent for intent in listing.intents if intent.graph_id not in held]
+    probes = {intent.graph_id: _fenced_probe(stores, intent, fence, problems) for intent in intents}
+    swept = sweep(view.state or LedgerState(), intents, probes.__getitem__, at=at)
     problems.extend(swept.diagnostics)
     unfinished = set()
-    for intent in listing.intents:
+    for intent in intents:
         probe = probes[intent.graph_id]
         if intent.kind is not IntentKind.GRAPH_DELETE or intent.operation_id not in swept.retire:
             continue
@@ -51,10 +59,24 @@ def recover(stores: Stores, view: LedgerView, problems: Diagnostics, *, at: str)
             problems.add(Code.GRAPH_DELETE_INCOMPLETE, graph_address(intent.graph_id), error.detail)
             unfinished.add(intent.operation_id)
     retire = tuple(i for i in swept.retire if i not in unfinished)
-    return replace(swept, retire=retire, fence=fence)
+    return replace(swept, retire=retire, fence=fence, pending=swept.pending | (held - resumed))
 
 
-def _next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
+def graphs_of_changesets(stores: Stores) -> frozenset[str]:
+    """The ids of the graphs that belong to an atomic changeset until it has ended."""
+    atomic = (record for record in stores.ledger.changesets().open if record.atomic)
+    return frozenset(a.graph for record in atomic for a in _open_addresses(record) if a.graph is not None)
+
+
+def _open_addresses(record: Changeset) -> frozenset[Address]:
+    """What a changeset may still change: after its commit, what it has not finished."""
+    if record.state in BLOCKING:
+        return record.addresses
+    members = {m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL}
+    return frozenset(members | {r.address for r in record.removals if r.state is not RemovalState.DELETED})
+
+
+def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:
     """The number of the next operation: that of the entry that announces it, above those of all operations that may still run.
 
     A ledger folder has no entries, and counts its states.

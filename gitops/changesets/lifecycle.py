@@ -104,7 +104,7 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
         case Finalized():
             _expect(record, ChangesetState.DRAINED)
             _complete(record, record.members, RuntimeState.CANONICAL)
-            if any(removal.state is not RemovalState.DELETED for removal in record.removals):
+            if record.atomic and any(removal.state is not RemovalState.DELETED for removal in record.removals):
                 raise _refusal(record, "what it removes is not deleted yet")
             record = _reach(record, ChangesetState.FINALIZED, event.at)
             record = replace(record, result=what.result, needs_attention=False)
@@ -133,6 +133,10 @@ def pivot_done(record: Changeset) -> bool:
 
 
 def _update(record: Changeset, what: RuntimeUpdated) -> Changeset:
+    if any(removal.address == what.address for removal in record.removals):
+        if record.state in BLOCKING or what.runtime.state is not RuntimeState.FAILED:
+            raise _refusal(record, f"the removal of {what.address} cannot become {what.runtime.state}")
+        return replace(record, needs_attention=True)
     member = _member(record, what)
     allowed = _ALLOWED[record.state]
     finishing = member.effect is Effect.FINISH

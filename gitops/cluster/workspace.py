@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from datetime import timedelta
 from typing import Protocol
@@ -21,6 +21,7 @@ from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Change
+from gitops.model.changeset import ChangesetKind, ChangesetSource
 from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
@@ -107,7 +108,8 @@ class Hints:
 class ClusterWork:
     """What the provider works with: stores, the sources by address, and the armed-to-be intents by node id.
 
-    `read_source` reads a schema file again, so that a folder that moves under a run is noticed.
+    `read_source` reads a schema file again, so that a folder that moves under a run is noticed. `armed` are the ids of the
+    operations whose intents are durable already.
     """
 
     ledger: LedgerStore
@@ -119,6 +121,21 @@ class ClusterWork:
     faults: Faults
     actor: str | None
     cancel: Cancellation = field(default_factory=Cancellation)
+    armed: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesetFacts:
+    """What the caller of an apply knows of its changeset: where it comes from, and the merges that it brings in.
+
+    `attempt` counts the attempts at the same merge, from 1; `retry_of` is the key of the one before.
+    """
+
+    source: ChangesetSource
+    kind: ChangesetKind = ChangesetKind.MERGE
+    attempt: int = 1
+    retry_of: str | None = None
+    covers: tuple[str, ...] = ()
 
 
 class Provider(Protocol):
@@ -135,6 +152,22 @@ class Provider(Protocol):
 ProviderFactory = Callable[[ClusterWork], Provider]
 
 
+class ServedRevision(Protocol):
+    """Watches what is served of a cluster, so that data are deleted only after their readers let go of them."""
+
+    def wait(self, revision: int) -> Drain:
+        """Wait until nothing older than this revision of the state is served. Raises GitopsError if that is not reached."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How it is known that nothing reads what was removed, and how long that took."""
+
+    waited_ms: int
+    evidence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """A cluster folder with its ledger, engine and clock.
@@ -146,7 +179,8 @@ class Workspace:
     the ledger vouches for: no verb reads them. `on_event` watches applies. `workers` is how many changes are applied
     at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
     may be interrupted, and `cancel` asks it to stop. `undoes` says that the folder takes changes back, so that a plan explains
-    what it restores.
+    what it restores. `atomic` lets an apply land whole or not at all; else it lands what it can. `changeset` says where the
+    changes of an apply come from, `served` which revision is served.
     """
 
     tree: SourceTree
@@ -169,6 +203,9 @@ class Workspace:
     time_limit: timedelta | None = TIME_LIMIT
     cancel: Cancellation = field(default_factory=Cancellation)
     undoes: bool = False
+    atomic: bool = False
+    changeset: ChangesetFacts | None = None
+    served: ServedRevision | None = None
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -228,6 +228,15 @@ changeset_not_found | E | the changeset does not exist
 changeset_not_ended | E | the changeset has not ended in time
   it is still carried out, or the program that carries it out has ended
   -> wait longer with --timeout; show who holds the lock: gitops status
+changeset_rolled_back | E | nothing of a changeset is applied
+  a change of it failed before its commit, or its run was interrupted; what it had prepared is taken back
+  -> correct what failed, and merge that; to try the same again: gitops apply
+changeset_orphaned | E | a changeset that failed left something behind
+  a graph that it created or migrated was used by others, or cannot be read, so it was not taken back
+  -> look at the graph: gitops graph show GRAPH; remove it, or record what is live: gitops refresh
+state_conflict | E | what is applied changed while a changeset was prepared
+  another writer changed the applied state without the lock, or ended the changeset
+  -> run the same command again: it plans against the new state
 changeset_invalid | E | the record of a changeset cannot be read
   the record or an event of a changeset does not have the declared form
   -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair

@@ -59,6 +59,8 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.changeset.after_confirm": "the index has recorded the events of the state, their files have not",
         "ledger.changeset.before_file": "events are recorded, a file does not have them",
         "ledger.changeset.after_file": "events are recorded and in a file",
+        "changeset.commit.before_write": "an atomic run has prepared everything, what is applied is as before",
+        "changeset.commit.after_write": "an atomic run has moved what is applied, what finishes after it has not begun",
         "ledger.branch.before_sign": "an entry of a ledger branch is ready, no object of it is written",
         "ledger.branch.after_sign": "the entry is a signed commit that no ref names",
         "ledger.branch.before_push": "the entry is verified, the branch is as before",

@@ -63,6 +63,11 @@ class LanceEngine:
                 source, snapshot.manifest.n, snapshot.identity.graph_id, rows, snapshot.manifest.fence or 0
             )
 
+    def schema_text(self, uri: str, digest: str) -> bytes:
+        """The text of a schema that the graph has or had; garbage collection may have removed that of an old version."""
+        with _unreadable(uri):
+            return open_snapshot(uri).schema_text(digest)
+
     def check_files(self, uri: str) -> None:
         """Look for the files of every table, by name."""
         snapshot = open_snapshot(uri)

@@ -130,6 +130,13 @@ class GraphReader(Protocol):
         """Open read-only. Raises GitopsError `graph_missing`, `graph_unreadable`; `graph_deleted` while its files are removed."""
         ...
 
+    def schema_text(self, uri: str, digest: str) -> bytes:
+        """The text of a schema that the graph has, or had in an earlier version, by its digest.
+
+        Raises as `read`; GitopsError `graph_unreadable` where the root does not keep it.
+        """
+        ...
+
     def check_files(self, uri: str) -> None:
         """Nothing, if every file that the newest version of `main` needs for its rows is there; their content is not read.
 

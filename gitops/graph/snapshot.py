@@ -81,7 +81,11 @@ class Snapshot:
 
     def schema_source(self) -> bytes:
         """The accepted schema text, byte for byte. Raises IntegrityError `graph_unreadable`."""
-        return self._content(layout.source_key(self.manifest.schema_source), self.manifest.schema_source)
+        return self.schema_text(self.manifest.schema_source)
+
+    def schema_text(self, digest: str) -> bytes:
+        """The text of an accepted schema of this or an earlier version. Raises IntegrityError `graph_unreadable`."""
+        return self._content(layout.source_key(digest), digest)
 
     def schema_ir(self) -> bytes:
         """The canonical schema. Raises IntegrityError `graph_unreadable`."""

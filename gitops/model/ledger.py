@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from gitops.core.canonical import canonical
+from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -287,6 +287,18 @@ class LedgerState:
         """The graphs that are recorded as applied and whose root an observation found gone, without a delete."""
         gone = (address for address, seen in self.observations.items() if seen.get("vanished") is True)
         return frozenset(address for address in gone if address in self.resources)
+
+    @property
+    def applied_digest(self) -> str:
+        """Digest of the `applied_revision` of the document: what is applied, without statuses and observations."""
+        resources = {
+            address: {
+                "digest": found.digest,
+                "applies_to": None if found.applies_to is None else list(found.applies_to),
+            }
+            for address, found in self.resources.items()
+        }
+        return canonical_digest({"config_digest": self.config_digest, "resources": resources})
 
     def digests(self) -> dict[Address, str]:
         """Address to applied digest, in address order."""

@@ -12,6 +12,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
+from gitops.model.changeset import Changeset
 from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.plan import NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
@@ -98,7 +99,7 @@ class ApplyOutcome(VerbOutcome):
     """`apply`: the changes with their final dispositions, and the ledger as it is on disk afterwards.
 
     `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
-    text stays while their file changes. `plan` is what was carried out.
+    text stays while their file changes. `plan` is what was carried out, and `changesets` record it, one for each of its parts.
     """
 
     observations: StateObservations
@@ -116,6 +117,7 @@ class ApplyOutcome(VerbOutcome):
     counted: bool = True
     republished: frozenset[Address] = frozenset()
     plan: Plan | None = None
+    changesets: tuple[Changeset, ...] = ()
 
     @property
     def applied_count(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadRequest, load_records
@@ -128,6 +129,16 @@ def test_a_comment_only_edit_is_stored_and_advances(case: Case) -> None:
     assert case.migrate(edited) == 2
     assert case.engine.read(case.uri).schema_source == edited
     assert case.migrate(edited) == 3
+
+
+def test_schema_of_an_earlier_version_is_found_by_its_digest(case: Case) -> None:
+    case.make()
+    case.migrate(GROWN)
+    assert case.engine.schema_text(case.uri, digest(BASE)) == BASE
+    assert case.engine.schema_text(case.uri, digest(GROWN)) == GROWN
+    with pytest.raises(GitopsError) as failure:
+        case.engine.schema_text(case.uri, digest(OTHER))
+    assert _code(failure) == "graph_unreadable"
 
 
 def test_preview_says_what_a_migration_would_do(case: Case) -> None:

@@ -21,7 +21,7 @@ from gitops.approving.approve import approve
 from gitops.cluster.ready import ready
 from gitops.cluster.status import force_unlock, status
 from gitops.cluster.validate import validate
-from gitops.cluster.workspace import Stores, Workspace
+from gitops.cluster.workspace import ServedRevision, Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
 from gitops.core.diagnostics import Diagnostic
@@ -271,8 +271,21 @@ class Cluster:
     def plan(self) -> PlanOutcome:
         return plan(self.workspace())
 
-    def apply(self, actor: str | None = None, faults: Faults | None = None, *, fail_fast: bool = False) -> ApplyOutcome:
-        return apply(replace(self.workspace(actor, faults), fail_fast=fail_fast))
+    def apply(
+        self,
+        actor: str | None = None,
+        faults: Faults | None = None,
+        *,
+        fail_fast: bool = False,
+        atomic: bool = False,
+        served: ServedRevision | None = None,
+    ) -> ApplyOutcome:
+        workspace = self.workspace(actor, faults)
+        return apply(replace(workspace, fail_fast=fail_fast, atomic=atomic, served=served))
+
+    def ledger(self) -> LedgerStore:
+        """The ledger, as another program opens it."""
+        return self._ledger(NoFaults())
 
     def approve(self, address: str, actor: str = "sam") -> ApproveOutcome:
         return approve(self.workspace(actor), Address(address))

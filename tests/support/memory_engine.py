@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from gitops.core.canonical import digest as digest_of
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.port import (
@@ -85,6 +86,14 @@ class MemoryEngine:
         self.calls["read"] += 1
         graph = self._opened(uri)
         return GraphReading(graph.source or b"", graph.version, graph.incarnation, graph.rows, graph.fence)
+
+    def schema_text(self, uri: str, digest: str) -> bytes:
+        """A text that it has or had."""
+        graph = self._opened(uri)
+        known = {digest_of(text): text for text in (*(text for _, text, _ in graph.earlier), graph.source or b"")}
+        if digest not in known:
+            raise GitopsError("graph_unreadable", f"{uri} does not keep this schema", path=uri)
+        return known[digest]
 
     def check_files(self, uri: str) -> None:
         """A graph in memory has no files."""

@@ -1,0 +1,68 @@
+"""The work of a run: its nodes on the provider, in the order and under the locks of its execution graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from gitops.apply.run import Run
+from gitops.apply.runner import run_graph
+from gitops.cluster.workspace import CRASHED, ClusterWork
+from gitops.model.change import Change
+from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
+
+
+def carry_out(
+    run: Run,
+    *,
+    results: dict[str, NodeResult] | None = None,
+    at_barrier: Callable[[ExecNode], NodeResult] | None = None,
+    armed: Collection[str] = (),
+) -> tuple[NodeResult, ...]:
+    """Carry out the graph of a run; one result per node, in plan order.
+
+    `results` gets the result of each node when it has ended, `at_barrier` is what `run_graph` does with barriers, and `armed` are
+    operations whose intents are durable already.
+    """
+    current, workspace, stores = run.session, run.session.workspace, run.session.opened
+    provider = workspace.provider(
+        ClusterWork(
+            ledger=stores.ledger,
+            engine=stores.engine,
+            graph_uri=stores.graph_uri,
+            resources=current.desired.resources,
+            intents=run.intents,
+            read_source=workspace.tree.read,
+            faults=workspace.faults,
+            actor=workspace.actor,
+            cancel=workspace.cancel,
+            armed=armed,
+        )
+    )
+    changes: dict[str, Change] = {change.address: change for change in run.plan.changes}
+    crashed: list[str] = []
+
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id in run.done:
+            result = NodeResult(node.id, NodeOutcome.UNCHANGED, facts=dict(run.done[node.id]))
+        else:
+            result = provider.apply(node, changes[node.id])
+        if result.facts.get(CRASHED):
+            crashed.append(node.id)
+        if results is not None:
+            results[node.id] = result
+        return result
+
+    return run_graph(
+        run.graph,
+        execute,
+        clock=workspace.clock,
+        workers=workspace.workers or stores.workers,
+        fail_fast=workspace.fail_fast or run.atomic,
+        on_event=workspace.on_event,
+        stop=lambda: bool(crashed),
+        cancel=workspace.cancel,
+        time_limit=workspace.time_limit,
+        at_barrier=at_barrier,
+        recoveries={name: intent.operation_id for name, intent in run.intents.items()},
+        facts={"plan_digest": run.plan.digest, "direction": "up"},
+    )

@@ -1,0 +1,177 @@
+"""What a changeset that failed takes back: graphs that it created, and migrations that only added something.
+
+Nothing is taken back by memory alone: each graph is looked at first, and only what this changeset made, and nothing has used
+since, is removed. The rest stays as it is, and is listed as orphaned with the reason. A text that was published is found by its
+digest alone; nothing refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gitops.apply.runner import run_graph
+from gitops.changesets.journal import Journal
+from gitops.cluster.session import Session
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+from gitops.graph.port import DeleteOrder, Existence, GraphReading
+from gitops.model.address import Address, Kind
+from gitops.model.change import Action
+from gitops.model.changeset import Changeset, Failed, Happening, Member, Orphan, Runtime, RuntimeState, RuntimeUpdated
+from gitops.model.ledger import Intent
+from gitops.model.plan import Effect, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.plan.layers import transposed
+
+__all__ = ["Compensation", "end_rolled_back", "live_members", "take_back", "to_take_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """What was taken back, or was not there, and what was left behind."""
+
+    done: frozenset[Address]
+    orphaned: tuple[Orphan, ...]
+
+    def events(self, record: Changeset, at: str) -> tuple[Happening, ...]:
+        """What happened to the members that were ready."""
+        left = {orphan.address for orphan in self.orphaned}
+        ready = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
+        return tuple(
+            RuntimeUpdated(
+                each.address,
+                Runtime(RuntimeState.COMPENSATED, each.runtime.attempts, each.runtime.started_at, at),
+            )
+            for each in ready
+        )
+
+
+def live_members(record: Changeset) -> tuple[Member, ...]:
+    """The members that were staged in a graph: what takes work to take back."""
+    creates = (Kind.GRAPH, Action.CREATE)
+    return tuple(
+        member
+        for member in record.members
+        if member.effect is Effect.STAGE
+        and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
+    )
+
+
+def to_take_back(record: Changeset) -> ExecutionGraph:
+    """The graph of what an interrupted run may have staged; the graphs of a cluster do not depend on each other."""
+    nodes = (
+        ExecNode(m.address, m.address.kind.value, m.action, position, (LockClaim(f"graph:{m.address.name}"),))
+        for position, m in enumerate(live_members(record))
+    )
+    return ExecutionGraph(tuple(nodes))
+
+
+def take_back(
+    current: Session,
+    record: Changeset,
+    staged: ExecutionGraph,
+    intents: Mapping[str, Sequence[Intent]],
+    fence: int,
+    versions: Mapping[str, object] | None = None,
+) -> Compensation:
+    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now.
+
+    `intents` are those of the changeset by node id; a node without one was never begun. `fence` is the number of this run, and
+    `versions` are those that its migrations gave the graphs, where they are known.
+    """
+    members = {member.address: member for member in record.members}
+    known = versions or {}
+
+    def execute(node: ExecNode) -> NodeResult:
+        member, announced = members[Address(node.id)], intents.get(node.id, ())
+        if announced and member.address.kind is Kind.GRAPH:
+            _remove_graph(current, record, member, announced, fence)
+        elif announced:
+            _migrate_back(current, member, announced, fence, known.get(node.id))
+        return NodeResult(node.id, NodeOutcome.DONE)
+
+    workspace = current.workspace
+    workers = workspace.workers or current.opened.workers
+    # One that has to stay keeps no other one from being taken back, unless that needs it.
+    alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
+    results = run_graph(transposed(alone), execute, clock=workspace.clock, workers=workers)
+    orphaned = tuple(
+        Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
+    )
+    return Compensation(frozenset(Address(r.node_id) for r in results if r.outcome.succeeded), orphaned)
+
+
+def _why_left(result: NodeResult) -> str:
+    messages = [diagnostic.message for diagnostic in result.diagnostics] or [
+        f"{result.blocked_by} is left, which needs it"
+    ]
+    return " ".join(messages[0].split())
+
+
+def _remove_graph(current: Session, record: Changeset, member: Member, announced: Sequence[Intent], fence: int) -> None:
+    """Delete a graph that the changeset created, while it is empty. Raises GitopsError where it has to stay."""
+    graph, stores = member.address.name, current.opened
+    uri = stores.graph_uri(graph)
+    existence = stores.engine.exists(uri)
+    if existence is Existence.ABSENT:
+        return
+    reading = stores.engine.read(uri)
+    schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
+    if reading.fence < min(intent.fence or 0 for intent in announced):
+        return  # It is not the graph of this changeset, whose operations have higher numbers.
+    if digest(reading.schema_source) != schema:
+        raise _left(member, "its schema was changed since it was created")
+    if reading.rows:
+        raise _left(member, f"it holds {reading.rows} rows")
+    stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
+
+
+def _migrate_back(current: Session, member: Member, announced: Sequence[Intent], fence: int, version: object) -> None:
+    """Take a graph back to the schema that it had. Raises GitopsError where it has to keep the new one."""
+    graph, stores = member.address.name, current.opened
+    uri = stores.graph_uri(graph)
+    reading = stores.engine.read(uri)
+    live = digest(reading.schema_source)
+    fence = max(fence, reading.fence)
+    if live == member.before:
+        # The run that announced it may be alive, only slow: it must not begin now.
+        stores.engine.fence(uri, fence)
+        return
+    if live != member.after:
+        raise _left(member, "its live schema is neither the applied nor the new one")
+    if not _untouched(reading, announced, version):
+        raise _left(member, "the graph was written to after its migration")
+    before = stores.engine.schema_text(uri, member.before or "")
+    back = stores.engine.prepare_migration(
+        uri, before, actor=current.workspace.actor, incarnation=reading.incarnation, fence=fence
+    )
+    back.publish()
+
+
+def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
+    """Whether nothing was published after the migration, so that what it added is empty."""
+    if version is not None:
+        return reading.manifest_version == version
+    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
+    observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
+    return any(reading.manifest_version == number + 1 for number in observed)
+
+
+def _left(member: Member, why: str) -> GitopsError:
+    return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
+
+
+def end_rolled_back(
+    current: Session, journal: Journal, taken: Compensation, severity: Severity = Severity.ERROR
+) -> None:
+    """Add that everything is taken back that can be, and report it; the error of the changeset is recorded before."""
+    error = journal.record.error or "it failed"
+    journal.add(*taken.events(journal.record, current.workspace.stamp()), Failed(error, taken.orphaned))
+    key = journal.record.key
+    current.problems.add(Code.CHANGESET_ROLLED_BACK, key, f"nothing of it is applied: {error}", severity=severity)
+    for orphan in taken.orphaned:
+        detail = f"changeset {key} left it behind: {orphan.reason}"
+        current.problems.add(Code.CHANGESET_ORPHANED, orphan.address, detail, severity=severity)

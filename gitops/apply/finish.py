@@ -1,0 +1,125 @@
+"""What is left of a changeset after its commit, in a later run: the data of what left the cluster, and drops of schemas.
+
+The applied state has moved, so none of this is taken back. What fails is recorded, reported, and tried again by the next run;
+until then nothing else changes these graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from gitops.apply.run import write_events
+from gitops.approvals.revocations import recorded_revocations
+from gitops.changesets.journal import Journal
+from gitops.cluster.session import Session
+from gitops.cluster.workspace import Drain
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.graph.port import DeleteOrder, Existence
+from gitops.model.address import Address, Kind
+from gitops.model.changeset import (
+    Changeset,
+    ChangesetState,
+    Drained,
+    Finalized,
+    Member,
+    RemovalState,
+    Removed,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
+from gitops.model.ledger import Intent
+from gitops.plan.changeset import changeset_result
+
+NO_OBSERVER = "nothing is known to serve the cluster"
+
+
+def finish(current: Session, record: Changeset, intents: Mapping[str, Sequence[Intent]], fence: int) -> None:
+    """Finish a committed changeset as far as that is possible now; what is not is reported. Raises GitopsError of the ledger."""
+    journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
+    if record.state is ChangesetState.COMMITTED:
+        served = current.workspace.served
+        drain = Drain(0, NO_OBSERVER) if served is None else served.wait(current.state.revision)
+        journal.add(Drained(drain.waited_ms, drain.evidence))
+    done: list[str] = []
+    for removal in journal.record.removals:
+        if removal.state is RemovalState.DELETED:
+            continue
+        if removal.address.kind is not Kind.GRAPH or _tried(
+            current,
+            journal,
+            removal.address,
+            partial(_delete, current, removal.address, intents.get(removal.address, ()), fence),
+        ):
+            journal.add(Removed(removal.address))
+            done.append(removal.address)
+    for member in journal.record.members:
+        if member.runtime.state is not RuntimeState.CANONICAL and _tried(
+            current, journal, member.address, partial(_migrate, current, member, fence)
+        ):
+            journal.add(RuntimeUpdated(member.address, Runtime(RuntimeState.CANONICAL, updated_at=at)))
+            done.append(member.address)
+    left = [m.address for m in journal.record.members if m.runtime.state is not RuntimeState.CANONICAL]
+    left += [r.address for r in journal.record.removals if r.state is not RemovalState.DELETED]
+    if not left:
+        revision, converged = current.state.revision, not record.excluded
+        result = changeset_result(journal.record, state_revision=revision, converged=converged, at=at)
+        journal.add(Finalized(result))
+    retire = tuple(intent.operation_id for name in done for intent in intents.get(name, ()))
+    if journal.drafts or retire:
+        write_events(current, journal, retire)
+
+
+def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:
+    """Whether the work could be done; if not, that is reported, and recorded the first time."""
+    try:
+        work()
+    except GitopsError as error:
+        detail = f"changeset {journal.record.key} is not finished: {error.detail}"
+        current.problems.add(error.code, address, detail, fix=error.fix)
+        if not journal.record.needs_attention:
+            failed = Runtime(
+                RuntimeState.FAILED, updated_at=current.workspace.stamp(), error=f"{error.code}: {error.detail}"
+            )
+            journal.add(RuntimeUpdated(address, failed))
+        return False
+    return True
+
+
+def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
+    """Delete the data of a graph that left the cluster, as its approvals permit. Raises GitopsError."""
+    stores = current.opened
+    uri = stores.graph_uri(graph.name)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return
+    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
+    if intent is None or intent.incarnation is None or intent.max_rows is None:
+        detail = f"{uri} is still there, and what permits to delete it is not announced; remove it after checking it"
+        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
+    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
+    for approval in intent.approval_ids:
+        if approval not in used or approval in revoked:
+            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
+    order = DeleteOrder(intent.incarnation, intent.max_rows, max(fence, intent.fence or 0), intent.approval_ids)
+    stores.engine.delete(uri, order)
+
+
+def _migrate(current: Session, member: Member, fence: int) -> None:
+    """Drop from a graph what its new schema does not have. Raises GitopsError."""
+    stores, graph, wanted = current.opened, member.address.name, member.after or ""
+    uri = stores.graph_uri(graph)
+    reading = stores.engine.read(uri)
+    if digest(reading.schema_source) == wanted:
+        return
+    declared = current.desired.resources.get(member.address)
+    text = declared.content if declared is not None and declared.digest == wanted else None
+    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
+    if text is None or digest(reading.schema_source) != member.before:
+        detail = "its live schema or the declared one has changed since; refresh shows what is live"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address)
+    actor, incarnation = current.workspace.actor, reading.incarnation
+    fence = max(fence, reading.fence)
+    stores.engine.prepare_migration(uri, text, actor=actor, incarnation=incarnation, fence=fence).publish()

@@ -1,0 +1,129 @@
+"""From the ledger and the folder to a run: settle what was interrupted, plan again, and choose what is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gitops.apply.entries import announced_debts, check_debts
+from gitops.apply.intents import make_intents
+from gitops.apply.interrupted import Interrupted, abandon, settle_interrupted
+from gitops.apply.recover import next_fence, recover
+from gitops.apply.run import Run
+from gitops.approvals.decisions import with_debts
+from gitops.changesets.journal import Journal
+from gitops.cluster.session import Session
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Severity
+from gitops.core.errors import GitopsError
+from gitops.model.address import Address
+from gitops.model.change import Disposition
+from gitops.model.plan import Effect, ExecutionGraph, Plan
+from gitops.plan.classes import atomic_graph
+from gitops.plan.draft import StateDraft
+from gitops.plan.landing import warn_of_lost_graphs
+from gitops.plan.parts import graphs_of_parts, part_of
+from gitops.plan.plan import plan_session
+from gitops.plan.recovery_rules import Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of a plan a run carries out: its number of `of`; 0 where that is not known yet."""
+
+    number: int = 1
+    of: int = 0
+
+    @property
+    def label(self) -> str:
+        """As the changeset names it."""
+        return f"{self.number}/{self.of}"
+
+
+def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
+    """The run of a part of what is declared; None if an error ends it, which is reported then."""
+    try:
+        resumed = settle_interrupted(current, next_fence(current.view, current.opened.ledger.intents().intents))
+        return _prepare(current, part, resumed)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return None
+
+
+def _prepare(current: Session, part: Part, resumed: Interrupted | None) -> tuple[Run, Part] | None:
+    workspace, problems = current.workspace, current.problems
+    going_on = frozenset[str]() if resumed is None else resumed.graphs
+    swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
+    if resumed is not None:
+        swept = _with_used(swept, resumed, workspace.stamp())
+    before = len(problems)
+    whole, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
+    atomic = workspace.atomic or resumed is not None
+    plan, part = _choose(whole, part, resumed, atomic=atomic)
+    if resumed is not None and not resumed.fits(plan):
+        abandon(current, resumed, swept.fence)
+        return _prepare(current, Part(), None)
+    problems.extend(whole.diagnostics)
+    warn_of_lost_graphs(current, whole, swept.state, swept.pending)
+    _check_gates(current, whole)
+    check_debts(current, whole, accepted)
+    if any(problem.severity is Severity.ERROR for problem in list(problems)[before:]):
+        return None
+    owed = announced_debts(accepted.announced, swept.consumed)
+    graph = plan.graph if not atomic else atomic_graph(plan.graph if resumed is None else _as_recorded(plan, resumed))
+    run = Run(
+        session=current,
+        swept=replace(swept, state=with_debts(swept.state, owed)),
+        plan=plan,
+        whole=whole,
+        graph=graph,
+        accepted=accepted,
+        operation=workspace.ids.ulid(),
+        intents=make_intents(current, plan, swept.fence),
+        view=current.view,
+        debts=owed,
+        journal=Journal(workspace.stamp, None if resumed is None else resumed.record),
+        atomic=atomic,
+        done={} if resumed is None else resumed.done,
+        earlier={} if resumed is None else resumed.intents,
+    )
+    return run, part
+
+
+def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:
+    """The part of a plan that is carried out: of several the first, unless an interrupted run had another one."""
+    if not atomic:
+        return whole, Part(1, 1)
+    graphs = graphs_of_parts(whole)
+    if resumed is not None:
+        number, of = (int(each) for each in resumed.record.part.split("/"))
+        graph = next((m.address.graph for m in resumed.record.members if m.effect is Effect.PIVOT), None)
+        return (part_of(whole, graph) if number < of and graph is not None else whole), Part(number, of)
+    of = max(part.of, part.number + max(0, len(graphs) - 1))
+    return (part_of(whole, graphs[0]) if len(graphs) > 1 else whole), Part(part.number, of)
+
+
+def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
+    """The graph of a plan with the classes that its changeset has: a migration that is done has no steps any longer."""
+    effects: Mapping[Address, Effect] = {member.address: member.effect for member in resumed.record.members}
+    nodes = (replace(node, effect=effects.get(Address(node.id), node.effect)) for node in plan.graph.nodes)
+    return replace(plan.graph, nodes=tuple(nodes))
+
+
+def _with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
+    """The state with the approvals that a pivot of the interrupted run has used up."""
+    if not resumed.used:
+        return swept
+    draft, operation = StateDraft(swept.state), resumed.operations[0]
+    draft.use_approvals(resumed.used, {"consumed_at": at, "consumed_by_operation": operation})
+    return replace(swept, state=draft.state(), consumed={**swept.consumed, **dict.fromkeys(resumed.used, operation)})
+
+
+def _check_gates(current: Session, plan: Plan) -> None:
+    """Report a gated change that is to be applied without its approvals: the planner is at fault."""
+    satisfied = {need.resource: need.satisfied for need in plan.approvals_required}
+    for change in plan.changes:
+        if change.disposition is Disposition.APPLIED and not satisfied.get(change.address, True):
+            detail = "a gated change has no matching approval"
+            current.problems.add(Code.APPLY_APPROVAL_INVARIANT_VIOLATION, change.address, detail)

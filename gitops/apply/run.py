@@ -1,0 +1,148 @@
+"""One run of a plan between planning and reporting, and what it writes to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from types import MappingProxyType
+
+from gitops.apply.entries import make_entry, origins_of
+from gitops.changesets.journal import Journal
+from gitops.cluster.gate import AcceptedApprovals
+from gitops.cluster.session import Session
+from gitops.core.dataclass import dataclass
+from gitops.ledger.port import LedgerView
+from gitops.model.approval import Approval
+from gitops.model.change import Change, Disposition
+from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry
+from gitops.model.origin import Origin
+from gitops.model.plan import ExecutionGraph, Plan
+from gitops.plan.recovery_rules import Sweep
+
+_NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+
+
+@dataclass()
+class Run:
+    """What one apply carries out; `view` is the ledger as last written by it.
+
+    `plan` is what this run is about, which may be a part of `whole`. `graph` is carried out, with `intents` by node id. `journal`
+    is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same changeset has done, `earlier`
+    the intents that it announced.
+    """
+
+    session: Session
+    swept: Sweep
+    plan: Plan
+    whole: Plan
+    graph: ExecutionGraph
+    accepted: AcceptedApprovals
+    operation: str
+    intents: dict[str, Intent]
+    view: LedgerView
+    debts: tuple[Debt, ...]
+    journal: Journal
+    atomic: bool = False
+    done: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: _NOTHING)
+    earlier: Mapping[str, tuple[Intent, ...]] = field(default_factory=dict)
+
+    @property
+    def announced(self) -> Mapping[str, tuple[Intent, ...]]:
+        """Every intent of the changeset by node id, also of an interrupted run of it."""
+        names = {**self.earlier, **self.intents}
+        own = {name: (intent,) for name, intent in self.intents.items()}
+        return {name: (*self.earlier.get(name, ()), *own.get(name, ())) for name in names}
+
+    def operations(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
+        """The operations that are announced for these nodes, or for all."""
+        announced = self.announced
+        chosen = announced if names is None else names
+        return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
+
+    def uses(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
+        """Where these approvals come from; those of a ledger folder are unsigned and left out."""
+        known = self.accepted.uses
+        return tuple(known[a.approval_id] for a in approvals if a.approval_id in known)
+
+    def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
+        """The origins that an entry with these changes records; a ledger folder has none.
+
+        Those of the other parts of the plan are among them: their authors are asked for after this entry.
+        """
+        governance = self.session.workspace.governance
+        if governance is None:
+            return ()
+        named = {change.address for change in changes}
+        others = (change for change in self.whole.changes if change.address not in named)
+        gated = {gate.resource for gate in self.whole.approvals_required}
+        return origins_of(governance, (*changes, *others), gated)
+
+    def announce(self) -> None:
+        """Write the events of the changeset, and before the first side effect the intents: one entry. Raises GitopsError."""
+        if not self.intents:
+            self.record()
+            return
+        granted = [need for need in self.plan.approvals_required if need.satisfied and need.resource in self.intents]
+        entry = self._entry(
+            EntryKind.INTENT,
+            changes=tuple(change for change in self.plan.changes if change.address in self.intents),
+            approvals=self.uses(approval for need in granted for approval in need.spent),
+        )
+        self._write(entry, tuple(self.intents.values()), ())
+
+    def record(self, retire: Sequence[str] = ()) -> None:
+        """Write the events of the changeset alone, and remove sidecars. Raises GitopsError."""
+        self._write(self._entry(EntryKind.CHANGESET), (), retire)
+
+    @cached_property
+    def _waiting_origins(self) -> tuple[Origin, ...]:
+        """The origins of what is not applied yet: the next run asks for the authors of commits after the entry alone.
+
+        An atomic run may leave everything; one that lands what it can says at its end what it leaves.
+        """
+        changes = self.whole.changes
+        return self.origins([replace(c, disposition=Disposition.BLOCKED) for c in changes] if self.atomic else changes)
+
+    def _write(self, entry: LedgerEntry | None, intents: tuple[Intent, ...], retire: Sequence[str]) -> None:
+        ledger, drafts = self.session.opened.ledger, self.journal.drafts
+        self.view = self.session.view = ledger.begin(self.view, intents, entry, drafts, retire)
+        self.journal.written()
+
+    def _entry(
+        self,
+        kind: EntryKind,
+        *,
+        changes: tuple[Change, ...] = (),
+        approvals: tuple[ApprovalUse, ...] = (),
+    ) -> LedgerEntry | None:
+        """An entry that leaves the state as it is."""
+        return make_entry(
+            self.session.workspace,
+            self.view,
+            kind,
+            at=self.session.at,
+            operation=self.operation,
+            state_revision=0 if self.view.state is None else self.view.state.revision,
+            plan_digest=self.plan.digest,
+            config_digest=self.plan.config_digest,
+            changes=changes,
+            origins=self._waiting_origins,
+            approvals=approvals,
+        )
+
+
+def write_events(current: Session, journal: Journal, retire: Sequence[str] = ()) -> None:
+    """Write the events of a changeset of an earlier run, and remove its sidecars. Raises GitopsError."""
+    workspace = current.workspace
+    entry = make_entry(
+        workspace,
+        current.view,
+        EntryKind.CHANGESET,
+        at=current.at,
+        operation=workspace.ids.ulid(),
+        state_revision=current.state.revision,
+        config_digest=journal.record.desired_digest,
+    )
+    current.view = current.opened.ledger.begin(current.view, (), entry, journal.drafts, retire)
+    journal.written()

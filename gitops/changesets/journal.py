@@ -1,0 +1,69 @@
+"""The changeset of a run while it is written: each event is followed at once, and waits for the next write of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gitops.changesets.lifecycle import follow
+from gitops.core.errors import BugError
+from gitops.model.changeset import Changeset, ChangesetEvent, Created, EventDraft, Happening
+
+
+class Journal:
+    """The record of one changeset as its run knows it, and the events that the ledger does not have yet."""
+
+    def __init__(self, now: Callable[[], str], stored: Changeset | None = None) -> None:
+        """`now` gives the time of an event as RFC 3339 text. `stored` is a record that the ledger has."""
+        self._now = now
+        self._stored = self._record = stored
+        self._drafts: list[EventDraft] = []
+
+    @property
+    def record(self) -> Changeset:
+        """The record after all events so far."""
+        if self._record is None:
+            raise BugError("the changeset of this journal is not created")
+        return self._record
+
+    @property
+    def drafts(self) -> tuple[EventDraft, ...]:
+        """The events that the ledger does not have yet, in their order."""
+        return tuple(self._drafts)
+
+    @property
+    def created(self) -> bool:
+        """Whether there is a changeset at all."""
+        return self._record is not None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the ledger has the changeset."""
+        return self._stored is not None
+
+    def add(self, *happenings: Happening) -> None:
+        """Follow events. Raises ConflictError `changeset_state_invalid` for one that may not happen now."""
+        for what in happenings:
+            key = what.record.key if isinstance(what, Created) else self.record.key
+            cluster = what.record.cluster if isinstance(what, Created) else self.record.cluster
+            at = self._now()
+            # The ledger numbers the event when it is written; its number plays no part in what follows from it.
+            self._record = follow(self._record, ChangesetEvent(0, at, cluster, key, what))
+            self._drafts.append(EventDraft(key, at, what))
+
+    def mark(self) -> tuple[Changeset | None, int]:
+        """The place to go back to if the events that follow cannot be written."""
+        return self._record, len(self._drafts)
+
+    def back_to(self, mark: tuple[Changeset | None, int]) -> None:
+        """Forget the events after a mark."""
+        self._record, length = mark
+        del self._drafts[length:]
+
+    def written(self) -> None:
+        """The ledger has every event so far."""
+        self._stored, self._drafts = self._record, []
+
+    def adopt(self, stored: Changeset) -> None:
+        """Go on from what the ledger has; events that it does not have are forgotten."""
+        self._stored = self._record = stored
+        self._drafts = []

@@ -1,0 +1,315 @@
+"""Changesets: a merge lands whole or not at all. The numbers are those of the scenarios of the design note."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gitops.changesets.journal import Journal
+from gitops.changesets.lifecycle import replay
+from gitops.core.errors import ConflictError
+from gitops.ledger.changesets import EVENT
+from gitops.model.address import Address
+from gitops.model.changeset import Changeset, ChangesetState, RollingBack, RuntimeState
+from gitops.model.ledger import AppliedResource, Status, StatusRecord
+from gitops.model.outcome import ApplyOutcome
+from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
+
+TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
+BORN = "query born($h: String) {\n  match { $p: Person { handle: $h } }\n  return { $p.born }\n}\n"
+BARE = "node Person {\n  handle: String @key\n}\n"
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path, memory=request.param == "memory")
+    made.converge()
+    return made
+
+
+def event_types(cluster: Cluster, key: str) -> list[str]:
+    return [EVENT.form(event)["type"] for event in cluster.ledger().events(key=key)]
+
+
+def changeset(outcome: ApplyOutcome) -> Changeset:
+    (record,) = outcome.changesets
+    return record
+
+
+def stored(cluster: Cluster, key: str) -> Changeset:
+    record = cluster.ledger().changeset(key)
+    assert record is not None
+    assert replay(cluster.ledger().events(key=key)) == record
+    return record
+
+
+def add_query(cluster: Cluster) -> None:
+    cluster.write("born.gq", BORN)
+    cluster.graphs["knowledge"]["born"] = "born.gq"
+    cluster.save()
+
+
+def add_graph(cluster: Cluster, name: str = "extra") -> None:
+    cluster.graphs[name] = {}
+    cluster.save()
+
+
+def test_1_a_query_is_staged_made_ready_and_committed(cluster: Cluster) -> None:
+    add_query(cluster)
+    before = cluster.state.revision
+    outcome = cluster.apply(atomic=True)
+    assert outcome.ok
+    assert outcome.converged
+    record = changeset(outcome)
+    assert event_types(cluster, record.key) == [
+        "changeset_created",
+        "resource_staged",
+        "resource_runtime_updated",
+        "changeset_prepared",
+        "changeset_committed",
+        "changeset_drained",
+        "changeset_finalized",
+    ]
+    assert cluster.state.revision == before + 1
+    assert stored(cluster, record.key) == record
+    assert record.result is not None
+    assert dict(record.result.counts) == {"applied": 1, "failed": 0, "skipped": 0, "deleted": 0}
+
+
+def test_1_a_run_that_lands_what_it_can_records_the_same(cluster: Cluster) -> None:
+    add_query(cluster)
+    record = changeset(cluster.apply())
+    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
+    assert not record.atomic
+
+
+def test_3_what_is_ready_is_taken_back_when_something_fails(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    add_graph(cluster, "beta")
+    add_query(cluster)
+    cluster.make_graph("beta", BARE)
+    before = cluster.state.applied_digest
+    outcome = cluster.apply(atomic=True)
+    record = stored(cluster, changeset(outcome).key)
+    assert record.state is ChangesetState.FAILED
+    assert (record.error or "").startswith("graph.beta: graph_create_failed: ")
+    runtimes = {member.address: member.runtime.state for member in record.members}
+    assert runtimes["graph.alpha"] is RuntimeState.COMPENSATED
+    assert runtimes["graph.beta"] is RuntimeState.FAILED
+    assert cluster.state.applied_digest == before
+    assert "changeset_rolled_back" in codes(outcome)
+    assert cluster.uri("alpha") not in cluster.twin.dump()
+    assert not cluster.sidecars
+    assert outcome.applied_count == 0
+
+
+def test_4_the_fix_brings_in_what_failed_as_well(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    add_graph(cluster, "beta")
+    cluster.make_graph("beta", BARE)
+    failed = changeset(cluster.apply(atomic=True))
+    del cluster.graphs["beta"]
+    add_query(cluster)
+    outcome = cluster.apply(atomic=True)
+    assert outcome.converged
+    assert failed.addresses & changeset(outcome).addresses >= {"graph.alpha", "schema.alpha"}
+    assert cluster.live("alpha") == SCHEMA
+
+
+def test_migration_that_only_adds_is_taken_back_with_everything_else(cluster: Cluster) -> None:
+    cluster.write("knowledge.pg", WIDER)
+    add_graph(cluster, "beta")
+    cluster.make_graph("beta", BARE)
+    outcome = cluster.apply(atomic=True)
+    assert changeset(outcome).state is ChangesetState.FAILED
+    assert cluster.live("knowledge") == SCHEMA
+
+
+def test_graph_that_was_used_meanwhile_is_left_and_listed(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    add_query(cluster)
+
+    class Use:
+        def reach(self, point: str) -> None:
+            if point == "changeset.commit.before_write":
+                cluster.twin.load(cluster.uri("alpha"), 3)
+                FailAt(point).reach(point)
+
+    outcome = cluster.apply(atomic=True, faults=Use())
+    record = stored(cluster, changeset(outcome).key)
+    assert [(o.address, o.reason) for o in record.orphaned] == [("graph.alpha", "it holds 3 rows")]
+    assert "changeset_orphaned" in codes(outcome)
+    assert cluster.twin.read(cluster.uri("alpha")).rows == 3
+
+
+def test_5_what_is_committed_cannot_be_failed(cluster: Cluster) -> None:
+    add_query(cluster)
+    record = changeset(cluster.apply(atomic=True))
+    journal = Journal(lambda: "2026-06-11T09:00:00Z", stored(cluster, record.key))
+    with pytest.raises(ConflictError) as refused:
+        journal.add(RollingBack("a person wants it", None))
+    assert refused.value.code == "changeset_state_invalid"
+
+
+def test_6_a_removal_alone_is_prepared_once(cluster: Cluster) -> None:
+    add_query(cluster)
+    cluster.converge()
+    del cluster.graphs["knowledge"]["born"]
+    cluster.save()
+    record = changeset(cluster.apply(atomic=True))
+    assert not record.members
+    assert [removal.address for removal in record.removals] == ["query.knowledge.born"]
+    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
+    assert event_types(cluster, record.key).count("changeset_prepared") == 1
+    assert "query.knowledge.born" not in cluster.state.resources
+
+
+def test_7_a_delete_without_approval_is_left_out_and_the_rest_lands(cluster: Cluster) -> None:
+    add_graph(cluster, "old")
+    cluster.converge()
+    del cluster.graphs["old"]
+    add_query(cluster)
+    record = changeset(cluster.apply(atomic=True))
+    assert record.state is ChangesetState.FINALIZED
+    assert {member.address for member in record.members} == {"query.knowledge.born"}
+    assert ("graph.old", "approval_required") in {(each.address, each.reason) for each in record.excluded}
+    assert "approval_required" in event_types(cluster, record.key)
+    assert cluster.live("old") == SCHEMA
+    assert record.result is not None
+    assert not record.result.converged
+
+
+def test_8_an_approval_does_not_count_after_the_configuration_has_changed(cluster: Cluster) -> None:
+    add_graph(cluster, "old")
+    cluster.converge()
+    del cluster.graphs["old"]
+    cluster.save()
+    assert cluster.approve("graph.old").ok
+    add_query(cluster)
+    outcome = cluster.apply(atomic=True)
+    assert "approval_stale" in codes(outcome)
+    assert cluster.live("old") == SCHEMA
+
+
+def delete_graph(cluster: Cluster, name: str = "old") -> None:
+    """Declare a graph, apply it, and approve its delete."""
+    add_graph(cluster, name)
+    cluster.converge()
+    del cluster.graphs[name]
+    cluster.save()
+    assert cluster.approve(f"graph.{name}").ok
+
+
+def test_a_graph_leaves_the_applied_state_before_its_data_are_deleted(cluster: Cluster) -> None:
+    delete_graph(cluster)
+    seen: list[bool] = []
+
+    class Look:
+        def reach(self, point: str) -> None:
+            if point == "cluster_apply.before_graph_delete":
+                seen.append("graph.old" in cluster.state.resources)
+
+    outcome = cluster.apply(atomic=True, faults=Look())
+    record = stored(cluster, changeset(outcome).key)
+    assert outcome.converged
+    assert seen == [False]
+    assert event_types(cluster, record.key)[-4:] == [
+        "changeset_drained",
+        "resource_removed",
+        "resource_removed",
+        "changeset_finalized",
+    ]
+    assert cluster.uri("old") not in cluster.twin.dump()
+    assert not cluster.sidecars
+
+
+def test_20_a_delete_that_fails_is_tried_again_by_the_next_run(cluster: Cluster) -> None:
+    delete_graph(cluster)
+    outcome = cluster.apply(atomic=True, faults=FailAt("cluster_apply.before_graph_delete"))
+    record = stored(cluster, changeset(outcome).key)
+    assert not outcome.ok
+    assert record.state is ChangesetState.DRAINED
+    assert record.needs_attention
+    assert "graph.old" not in cluster.state.resources
+    assert cluster.live("old") == SCHEMA
+    again = cluster.apply(atomic=True)
+    assert again.ok
+    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
+    assert not stored(cluster, record.key).needs_attention
+    assert cluster.uri("old") not in cluster.twin.dump()
+    assert not cluster.sidecars
+
+
+def test_12_a_change_of_another_writer_stays_and_the_changeset_is_taken_back(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    foreign = replace(
+        cluster.state,
+        revision=cluster.state.revision + 1,
+        resources={**cluster.state.resources, Address("query.knowledge.x"): AppliedResource("a" * 64)},
+    )
+
+    def write() -> None:
+        cluster.put_state(foreign)
+
+    outcome = cluster.apply(atomic=True, faults=DoAt("changeset.commit.before_write", write))
+    record = stored(cluster, changeset(outcome).key)
+    assert "state_conflict" in codes(outcome)
+    assert record.state is ChangesetState.FAILED
+    assert cluster.state == foreign
+    assert cluster.uri("alpha") not in cluster.twin.dump()
+
+
+def test_race_that_leaves_the_applied_state_is_run_again(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    status = {Address("graph.knowledge"): StatusRecord(Status.DRIFTED)}
+
+    def write() -> None:
+        cluster.put_state(replace(cluster.state, revision=cluster.state.revision + 1, statuses=status))
+
+    outcome = cluster.apply(atomic=True, faults=DoAt("changeset.commit.before_write", write))
+    assert outcome.converged
+    assert cluster.state.statuses["graph.knowledge"].status is Status.DRIFTED
+    assert cluster.live("alpha") == SCHEMA
+
+
+def rename(cluster: Cluster) -> None:
+    """Declare a migration that cannot be taken back, and a query that needs it."""
+    cluster.write("knowledge.pg", TALL)
+    cluster.write("people.gq", QUERY.replace("Person", "Human"))
+
+
+def test_pivot_runs_after_everything_else_is_prepared(cluster: Cluster) -> None:
+    rename(cluster)
+    add_graph(cluster, "alpha")
+    outcome = cluster.apply(atomic=True)
+    record = changeset(outcome)
+    assert outcome.converged
+    assert cluster.live("knowledge") == TALL
+    types = event_types(cluster, record.key)
+    updates = [e.happening for e in cluster.ledger().events(key=record.key)]
+    pivot = next(i for i, what in enumerate(updates) if getattr(what, "address", "") == "schema.knowledge")
+    assert types.index("changeset_prepared") < pivot < types.index("changeset_committed")
+
+
+def test_failed_pivot_takes_back_what_is_staged(cluster: Cluster) -> None:
+    rename(cluster)
+    add_graph(cluster, "alpha")
+    before = cluster.state.applied_digest
+    outcome = cluster.apply(atomic=True, faults=FailAt("cluster_apply.before_schema_apply"))
+    record = changeset(outcome)
+    assert (record.state, cluster.live("knowledge")) == (ChangesetState.FAILED, SCHEMA)
+    assert (record.error or "").startswith("schema.knowledge: ")
+    assert cluster.uri("alpha") not in cluster.twin.dump()
+    assert cluster.state.applied_digest == before
+
+
+def test_20_drops_that_fail_are_tried_again(cluster: Cluster) -> None:
+    cluster.write("knowledge.pg", BARE)
+    outcome = cluster.apply(atomic=True, faults=FailAt("cluster_apply.before_schema_apply"))
+    record = stored(cluster, changeset(outcome).key)
+    assert (record.state, record.needs_attention, cluster.live("knowledge")) == (ChangesetState.DRAINED, True, SCHEMA)
+    assert cluster.apply(atomic=True).ok
+    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
+    assert cluster.live("knowledge") == BARE
