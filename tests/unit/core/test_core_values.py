@@ -17,6 +17,7 @@ from gitops.core.codes import REGISTRY, Severity, _read
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.core.redact import Redactor, Secret, resolve
+from gitops.model.address import Address, Kind
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 
@@ -54,6 +55,18 @@ def test_no_document_holds_what_is_not_a_number(write) -> None:
 
 def test_a_document_is_indented_and_ends_with_one_newline() -> None:
     assert document({"a": [1]}) == b'{\n  "a": [\n    1\n  ]\n}\n'
+
+
+@given(JSON_VALUES | st.floats(allow_nan=False, allow_infinity=False))
+def test_a_document_has_the_bytes_of_the_standard_encoder(value: object) -> None:
+    assert document(value) == (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+@pytest.mark.parametrize(
+    "value", [Kind.GRAPH, Address("graph.brain"), True, (), (1, ("x",)), {"ß\u2028\x7f": {}}, {"\\": [[]]}]
+)
+def test_a_document_has_them_for_every_value_that_stands_for_one_of_json(value: object) -> None:
+    assert document([value]) == (json.dumps([value], indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,20 @@ def test_depth_is_counted_outside_of_strings() -> None:
     assert parse(brackets)[1] == '\\"[['
 
 
+@pytest.mark.parametrize("text", ["[", "]", "{}[", '"', '\\"[', "\\", '[""', "a"])
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1])
+def test_texts_do_not_hide_or_add_a_level(text: str, depth: int) -> None:
+    value: object = [text, {text: text}, text]
+    for _ in range(depth - 2):
+        value = [text, value, text, text]
+    data = json.dumps(value).encode()
+    if depth <= MAX_DEPTH:
+        assert parse(data) == value
+    else:
+        with pytest.raises(MalformedError, match="nested deeper"):
+            parse(data)
+
+
 def test_many_brackets_side_by_side_are_not_deep() -> None:
     assert len(parse(b"[" + b",".join([b"[]"] * 1000) + b"]")) == 1000
 
