@@ -73,14 +73,17 @@ def plan(options: argparse.Namespace) -> int:
 def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone."""
     form, plan = options.graph_format, outcome.plan
-    if plan is None or not (form or options.show_graph or options.diff):
+    drawn = form or options.show_graph or options.atomic
+    if plan is None or not (drawn or options.diff):
         return show(outcome, options)
+    from gitops.plan.classes import atomic_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
 
+    graph = atomic_graph(plan.graph) if options.atomic else plan.graph
     if form == "mermaid":
-        say(to_mermaid(plan.graph, quiet=plan.republished))
+        say(to_mermaid(graph, quiet=plan.republished))
     elif form == "json":
-        show_form(to_json(plan.graph, plan.digest))
+        show_form(to_json(graph, plan.digest))
     elif options.json:
         from gitops.render.diffs import diff_form
         from gitops.render.json import envelope
@@ -88,16 +91,12 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
         document = envelope(outcome)
         problems = {"diagnostics": document.pop("diagnostics")}
         diffs = {"diffs": [diff_form(each) for each in outcome.texts]} if options.diff else {}
-        show_form(
-            document
-            | diffs
-            | ({"execution_graph": to_json(plan.graph, plan.digest)} if options.show_graph else {})
-            | problems
-        )
+        drawing = {"execution_graph": to_json(graph, plan.digest)} if drawn else {}
+        show_form(document | diffs | drawing | problems)
     else:
         show(outcome, options)
-        if form or options.show_graph:
-            say(f"\n{to_text(plan.graph)}")
+        if drawn:
+            say(f"\n{to_text(graph)}")
     return OK if outcome.ok else FAILED
 
 

@@ -54,7 +54,8 @@ def down_to(options: argparse.Namespace) -> int:
 
         document = envelope(outcome)
         problems = {"diagnostics": document.pop("diagnostics")}
-        show_form(document | {"execution_graph": to_json(graph)} | problems)
+        drawing = to_json(graph, outcome.plan.digest, direction="down")
+        show_form(document | {"execution_graph": drawing} | problems)
     else:
         show(outcome, options)
         say(f"\n{to_text(graph)}")

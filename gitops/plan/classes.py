@@ -33,10 +33,10 @@ from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.kinds import KINDS
-from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours, restricted, serial_order
-from gitops.plan.locks import approvals_of, ledger_lock
+from gitops.plan.locks import LEDGER, approvals_of
 
 PREPARED, COMMITTED, DRAINED, FINALIZED = (
     Address(f"barrier.{name}") for name in ("prepared", "committed", "drained", "finalized")
@@ -119,11 +119,10 @@ def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
     return tuple(n.id for n in sorted(graph.nodes, key=lambda n: n.position) if n.effect is Effect.PIVOT)
 
 
-def atomic_graph(graph: ExecutionGraph, cluster: str | None = None) -> ExecutionGraph:
+def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
     """The graph of an atomic run: the nodes with their classes, along whose edges the class never decreases, and four barriers.
 
-    What only the ledger does has no node: the commit does it. `graph` is one of `build_graph`, its nodes with their effects;
-    `cluster` names the ledger that the barriers lock.
+    What only the ledger does has no node: the commit does it. `graph` is one of `build_graph`, its nodes with their effects.
     """
     changes = {node.id: node for node in graph.nodes if node.kind != BARRIER_KIND}
     kept = {name: node for name, node in changes.items() if node.effect is not Effect.COMMIT}
@@ -131,8 +130,7 @@ def atomic_graph(graph: ExecutionGraph, cluster: str | None = None) -> Execution
     ordered = tuple(e for e in part.edges if not _only_binds(kept[e.before], kept[e.after]))
     nodes = _lift(ExecutionGraph(tuple(kept.values()), ordered))
     gates = _gate_edges(nodes, approvals_of(graph.nodes))
-    placed = _placed(nodes, ledger_lock(cluster))
-    return ExecutionGraph(placed, tuple(sorted((*ordered, *_barrier_edges(nodes), *gates))))
+    return ExecutionGraph(_placed(nodes), tuple(sorted((*ordered, *_barrier_edges(nodes), *gates))))
 
 
 def _only_binds(before: ExecNode, after: ExecNode) -> bool:
@@ -155,12 +153,12 @@ def _lift(graph: ExecutionGraph) -> list[ExecNode]:
     return sorted(found.values(), key=lambda node: node.position)
 
 
-def _placed(nodes: Sequence[ExecNode], ledger: LockClaim) -> tuple[ExecNode, ...]:
+def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:
     """The nodes and the barriers at positions that no edge contradicts."""
     ordered: list[ExecNode] = []
     for barrier in BARRIERS:
         ordered += [node for node in nodes if _BETWEEN[node.phase][1] == barrier]
-        ordered.append(ExecNode(barrier, BARRIER_KIND, Action.UPDATE, 0, (ledger,), effect=Effect.COMMIT))
+        ordered.append(ExecNode(barrier, BARRIER_KIND, Action.UPDATE, 0, (LEDGER,), effect=Effect.COMMIT))
     return tuple(replace(node, position=position) for position, node in enumerate(ordered))
 
 

@@ -42,7 +42,7 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
-from gitops.plan.locks import NO_BINDINGS, Bindings, ledger_lock, moves_graph
+from gitops.plan.locks import LEDGER, NO_BINDINGS, Bindings, moves_graph
 
 BARRIER = Address("barrier.catalog")
 BARRIER_KIND = "barrier"
@@ -69,15 +69,14 @@ def build_graph(
     *,
     bindings: Mapping[Address, Bindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
-    cluster: str | None = None,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """The execution graph of the changes that apply carries out; the others have no nodes.
 
     `dependencies` are the desired references, `applied_dependencies` those that the ledger records. `bindings` are those of
-    policies that change, `locks` the claims of each change, `cluster` the name of the cluster. The order of the arguments'
-    items does not matter. `position` is the order of the serial run: graph creates by id, each with its schema;
-    schema updates; queries and policies; cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it;
-    a node that an edge makes wait comes as soon as it may.
+    policies that change, `locks` the claims of each change. The order of the arguments' items does not matter.
+    `position` is the order of the serial run: graph creates by id, each with its schema; schema updates; queries and policies;
+    cluster, keys and rules; the barrier; graph deletes by id, each behind what rides on it; a node that an edge makes wait comes
+    as soon as it may.
 
     With any diagnostic (`duplicate_resource_id`, `missing_dependency`, `dependency_cycle`, `depends_on_deleted`, all
     errors) the graph is empty, so nothing can run. Raises BugError when a change of unknown kind is to be applied.
@@ -102,7 +101,7 @@ def build_graph(
         edges.add(
             ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
         )
-    graph = ExecutionGraph(_nodes(plan, late, locks, ledger_lock(cluster)), tuple(sorted(edges)))
+    graph = ExecutionGraph(_nodes(plan, late, locks), tuple(sorted(edges)))
     problems.extend(validate(graph))
     if len(problems):
         return _EMPTY, tuple(problems)
@@ -220,9 +219,7 @@ def _late(plan: _Plan, edges: Iterable[ExecEdge]) -> frozenset[str]:
     return frozenset(late)
 
 
-def _nodes(
-    plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[LockClaim, ...]], ledger: LockClaim
-) -> tuple[ExecNode, ...]:
+def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[LockClaim, ...]]) -> tuple[ExecNode, ...]:
     """The nodes in plan order, with locks and failure groups."""
     ranks: dict[Address, Rank] = {name: _rank(change, plan, late=name in late) for name, change in plan.active.items()}
     if late:
@@ -231,7 +228,7 @@ def _nodes(
     for position, name in enumerate(sorted(ranks, key=ranks.__getitem__)):
         change = plan.active.get(name)
         if change is None:
-            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position, (ledger,)))
+            nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position, (LEDGER,)))
             continue
         group = GRAPH_MOVING if moves_graph(change) else ""
         kind = change.address.kind.value

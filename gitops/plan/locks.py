@@ -7,7 +7,9 @@
 | `policy-scope:<ref>` | exclusive | policies that are bound to the graph or the cluster, or were                     |
 | `blob:<digest>`      | exclusive | texts of equal content, if several files declare them                            |
 | `approval:<id>`      | exclusive | the change that uses the approval                                                |
-| `ledger:<cluster>`   | exclusive | barriers                                                                         |
+| `ledger`             | exclusive | barriers                                                                         |
+
+A run is of one cluster, so no key names it.
 
 The queries of one file are one text, which is published under the address of each. They need no lock among themselves: one after
 the other, a file of forty queries would take forty requests to a bucket in turn.
@@ -44,6 +46,9 @@ class Bindings(NamedTuple):
         return frozenset(self.declared).difference(self.recorded)
 
 
+LEDGER = LockClaim("ledger")
+"""The lock of what writes the ledger."""
+
 _APPROVAL = "approval:"
 _UNBOUND = Bindings()
 NO_BINDINGS: Mapping[Address, Bindings] = MappingProxyType({})
@@ -58,11 +63,6 @@ def bindings_of(changes: Iterable[Change], desired: DesiredState, state: LedgerS
             () if before is None else before.applies_to or (), () if after is None else after.applies_to or ()
         )
     return found
-
-
-def ledger_lock(cluster: str | None) -> LockClaim:
-    """The lock of what writes the ledger of a cluster; one without a name is called `cluster`."""
-    return LockClaim(f"ledger:{cluster or CLUSTER_SCOPE}")
 
 
 def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:

@@ -137,7 +137,6 @@ def _execution_graph(
         recorded_dependencies(changes, state),
         bindings=bindings,
         locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
-        cluster=desired.name,
     )
     return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
 

@@ -193,6 +193,9 @@ def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
     alone = json.loads(gitops(*at, "--graph-format", "json"))
     assert alone == form["execution_graph"]
     assert (alone["plan_digest"], alone["direction"]) == (form["plan_digest"], "up")
+    whole = [node["id"] for node in gitops.json(*at, "--atomic")["execution_graph"]["nodes"]]
+    assert whole[:2] == ["schema.knowledge", "barrier.prepared"]
+    assert f"\nExecution graph: {len(whole)} nodes" in gitops(*at, "--atomic")
     assert gitops(*at, "--graph-format", "mermaid").startswith("flowchart LR")
     cluster.write("knowledge.pg", "node {")
     gitops(*at, "--detailed-exitcode", code=1)

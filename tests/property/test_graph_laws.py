@@ -39,9 +39,7 @@ class ChangeSet:
 
     def build(self) -> ExecutionGraph:
         locks = lock_claims(self.changes, self.bindings, self.granted, str)
-        graph, problems = build_graph(
-            self.changes, self.desired, self.recorded, bindings=self.bindings, locks=locks, cluster="c"
-        )
+        graph, problems = build_graph(self.changes, self.desired, self.recorded, bindings=self.bindings, locks=locks)
         assert problems == ()
         return with_effects(graph, effects_of(self.changes))
 
@@ -142,7 +140,7 @@ def test_p15_another_lock_changes_no_end(found: ChangeSet, workers: int, data: s
 def test_p21_barriers_close_no_cycle_and_the_class_never_decreases(found: ChangeSet) -> None:
     graph = found.build()
     assert validate(graph) == ()
-    atomic = atomic_graph(graph, "c")
+    atomic = atomic_graph(graph)
     assert validate(atomic) == ()
     nodes = {node.id: node for node in atomic.nodes}
     for edge in atomic.edges:
@@ -193,7 +191,7 @@ def test_nodes_meet_at_a_lock_only_where_they_touch_the_same_thing(found: Change
                     {a.graph} if a.graph else {Address(s).graph for s in found.bindings[a].declared} for a in pair
                 ]
                 assert graphs[0] & graphs[1]
-    assert claims.get(BARRIER, {"ledger:c"}) == {"ledger:c"}
+    assert claims.get(BARRIER, {"ledger"}) == {"ledger"}
 
 
 @given(change_sets())

@@ -163,8 +163,8 @@ def test_barriers_lock_the_ledger_and_approvals_are_verified_before_the_pivot() 
     stage, pivot, trust, gone = nodes(a=Effect.STAGE, b=Effect.PIVOT, c=Effect.COMMIT, d=Effect.FINISH)
     claimed = (LockClaim("approval:01A"), LockClaim("graph:d"))
     gated = (stage, pivot, replace(trust, locks=(LockClaim("approval:01B"),)), replace(gone, locks=claimed))
-    graph = atomic_graph(ExecutionGraph(gated), "brain")
-    assert {node.locks for node in graph.nodes if node.id in BARRIERS} == {(LockClaim("ledger:brain"),)}
+    graph = atomic_graph(ExecutionGraph(gated))
+    assert {node.locks for node in graph.nodes if node.id in BARRIERS} == {(LockClaim("ledger"),)}
     assert [(e.before, e.after, e.detail) for e in graph.edges if e.reason == "approval_gate"] == [
         ("barrier.prepared", "b", "01A"),
         ("barrier.prepared", "b", "01B"),

@@ -279,10 +279,10 @@ def test_who_takes_a_scope_does_not_wait_for_a_graph_to_go():
 def test_nodes_have_the_locks_that_are_claimed_for_them_and_barriers_the_ledger():
     changes = [change("graph.new", "create"), change("graph.old", "delete")]
     locks = {Address("graph.new"): (LockClaim("graph:new"),)}
-    graph, _ = build_graph(changes, (), (), locks=locks, cluster="brain")
+    graph, _ = build_graph(changes, (), (), locks=locks)
     assert {n.id: n.locks for n in graph.nodes} == {
         "graph.new": (LockClaim("graph:new"),),
-        BARRIER: (LockClaim("ledger:brain"),),
+        BARRIER: (LockClaim("ledger"),),
         "graph.old": (),
     }
     assert [n.id for n in graph.nodes if n.group] == ["graph.new", "graph.old"]
@@ -403,7 +403,7 @@ scopes = [f"graph.{t}" for t in "abcdef"]
 bindings = {Address("policy.r"): Bindings(tuple(scopes), ()), Address("policy.s"): Bindings((), tuple(scopes[:3])),
             Address("policy.t"): Bindings((), tuple(scopes[2:]))}
 locks = lock_claims(changes, bindings, {Address("graph.x"): ("01B", "01A")}, str)
-graph, problems = build_graph(changes, [], old, bindings=bindings, locks=locks, cluster="brain")
+graph, problems = build_graph(changes, [], old, bindings=bindings, locks=locks)
 assert not problems
 graph = with_effects(graph, effects_of(changes))
 for each in (graph, atomic_graph(graph)):

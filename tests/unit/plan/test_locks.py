@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
 from gitops.model.plan import LockMode
-from gitops.plan.locks import Bindings, ledger_lock, lock_claims
+from gitops.plan.locks import Bindings, lock_claims
 
 
 def change(text: str, action: str, content: str = "new") -> Change:
@@ -107,8 +107,3 @@ def test_graphs_of_one_cluster_share_no_lock():
         claims.append({key.split()[0] for found in locks(*changes, bindings=bound).values() for key in found})
     assert [len(each) for each in claims] == [2, 2]
     assert claims[0].isdisjoint(claims[1])
-
-
-def test_a_ledger_is_named_by_its_cluster():
-    assert ledger_lock("brain").key == "ledger:brain"
-    assert ledger_lock(None).key == "ledger:cluster"
