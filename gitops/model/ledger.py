@@ -15,7 +15,7 @@ from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.model.address import Address
+from gitops.model.address import Address, graph_address, schema_address
 from gitops.model.approval import ClusterTarget, Via
 from gitops.model.change import Disposition, Seen, Tier
 from gitops.model.origin import Origin
@@ -339,6 +339,12 @@ class Intent:
     incarnation: str | None = None
     max_rows: int | None = None
     fence: int | None = None
+
+    @property
+    def address(self) -> Address:
+        """The resource whose change the operation carries out."""
+        schema = self.kind is IntentKind.SCHEMA_APPLY
+        return schema_address(self.graph_id) if schema else graph_address(self.graph_id)
 
     @property
     def approval_ids(self) -> tuple[str, ...]:

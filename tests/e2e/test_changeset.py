@@ -26,7 +26,8 @@ def record(loop: Loop, changeset: Changeset, happenings: Sequence[Happening]) ->
     view = ledger.view()
     assert view.entry is not None
     drafts = [EventDraft(changeset.key, AT, each) for each in happenings]
-    entry = replace(view.entry, kind=EntryKind.CHANGESET, changeset=changeset.key, changes=(), approvals=())
+    nothing = dict.fromkeys(("changes", "approvals", "recovered", "origins", "authors"), ())
+    entry = replace(view.entry, kind=EntryKind.CHANGESET, changeset=changeset.key, plan_digest=None, **nothing)
     ledger.begin(view, (), entry, drafts)
 
 
@@ -62,3 +63,19 @@ def test_a_cluster_that_is_not_listed_is_no_failed_merge(loop: Loop) -> None:
     done = loop.gitops("carol", "changeset", "watch", ONE.key, "--cluster", "brian", check=False)
     assert done.code == 5
     assert "ERROR cluster_not_found" in done.text
+
+
+def test_a_signer_of_the_ledger_gives_a_changeset_up_and_the_audit_holds(loop: Loop) -> None:
+    record(loop, ONE, landed(ONE)[:3])
+    done = loop.gitops("carol", "changeset", "fail", ONE.key, "--error", "the node is full", check=False)
+    assert (done.code, "its key may not sign the ledger" in done.text) == (1, True)
+    assert "ERROR ledger_not_writable" in done.text
+    done = loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "the node is full", "--json")
+    assert json.loads(done.text)["changeset"]["state"] == "rolling_back"
+    late = loop.gitops("carol", "changeset", "fail", ONE.key, "--error", "again", check=False)
+    assert "ERROR changeset_state_invalid" in late.text
+    loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "given up", "--force")
+    shown = loop.gitops("carol", "changeset", "show", ONE.key, "--exit-code", check=False)
+    assert (shown.code, "ERROR the node is full" in shown.text) == (1, True)
+    loop.program("carol", "git", "fetch", "-q")
+    loop.gitops("carol", "audit")

@@ -19,17 +19,33 @@ from gitops.cluster.changesets import (
     list_changesets,
     watch_changeset,
 )
+from gitops.cluster.steer import Steering
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.port import LedgerReader, LedgerStore
-from gitops.model.changeset import Changeset, ChangesetState, EventDraft, Happening
-from gitops.model.ledger import EntryKind
+from gitops.model.address import Address
+from gitops.model.change import Action
+from gitops.model.changeset import (
+    Changeset,
+    ChangesetState,
+    Created,
+    EventDraft,
+    Happening,
+    Member,
+    RollingBack,
+    Runtime,
+    RuntimeState,
+    RuntimeUpdated,
+)
+from gitops.model.ledger import EntryKind, Intent, IntentKind, LockInfo
+from gitops.model.plan import Effect
 from gitops.storage.local import LocalStore
 from tests.support.branch_ledger import World, make_keys, written
-from tests.support.changeset_stories import AT, MERGES, created, failed, landed
+from tests.support.changeset_stories import AT, DIGEST, MERGES, QUERY, created, failed, landed
 from tests.support.clock import FixedClock
+from tests.support.ids import SequentialIds
 
 NOW = datetime(2026, 7, 2, 10, 0, tzinfo=UTC)
 FIRST = created()
@@ -195,6 +211,63 @@ def test_what_does_not_exist_is_not_found(ledgers):
         with pytest.raises(GitopsError) as caught:
             find_changesets(ledgers.reader, wanted)
         assert caught.value.code == Code.CHANGESET_NOT_FOUND
+
+
+def steering(ledgers: Ledgers) -> Steering:
+    return Steering(ledgers.reader, ledgers.clock, SequentialIds(), "ada")
+
+
+def test_a_run_at_work_finds_that_its_changeset_was_given_up_and_lands_nothing(tmp_path):
+    ledgers = Ledgers(tmp_path, "branch")
+    ledgers.record(FIRST, *landed(FIRST)[:3])
+    ledgers.writer.acquire(LockInfo("0" * 26, "apply", AT, 1))
+    seen = ledgers.writer.view()
+    assert steering(ledgers).fail(FIRST.key, "the node is full").state is ChangesetState.ROLLING_BACK
+    entry = written(1).entry
+    assert entry is not None
+    drafts = [EventDraft(FIRST.key, AT, each) for each in landed(FIRST)[3:5]]
+    with pytest.raises(ConflictError) as caught:
+        ledgers.writer.commit(seen, replace(written(2), events=tuple(drafts)))
+    assert caught.value.code == Code.STATE_CAS_MISMATCH
+    assert ledgers.writer.view().state == written(1).state
+    assert ledgers.writer.observe_lock().held
+    ledgers.writer.release("0" * 26)
+
+
+def test_a_folder_is_written_under_the_lock_alone(folder):
+    folder.record(FIRST, *landed(FIRST)[:3])
+    folder.writer.acquire(LockInfo("0" * 26, "apply", AT, 1))
+    with pytest.raises(ConflictError) as caught:
+        steering(folder).fail(FIRST.key, "the node is full")
+    assert caught.value.code == Code.STATE_LOCK_HELD
+    assert folder.reader.events()[-1].seq == 3
+
+
+def test_only_an_apply_is_decided_about_without_the_lock(ledgers):
+    ledgers.record(FIRST, *landed(FIRST)[:3])
+    ledgers.writer.acquire(LockInfo("0" * 26, "repair", AT, 1))
+    for decide in (
+        lambda: steering(ledgers).fail(FIRST.key, "no"),
+        lambda: steering(ledgers).update(FIRST.key, RuntimeUpdated(QUERY, Runtime(RuntimeState.READY))),
+    ):
+        with pytest.raises(ConflictError) as caught:
+            decide()
+        assert caught.value.code == Code.STATE_LOCK_HELD
+
+
+def test_what_is_left_behind_is_listed_and_no_later_run_goes_on_with_it(ledgers):
+    graph = Address("graph.notes")
+    made = created(members=(Member(graph, Action.CREATE, Effect.STAGE, None, DIGEST),))
+    intent = Intent("0" * 26, AT, None, IntentKind.GRAPH_CREATE, "notes", "notes.omni", None, None, DIGEST, None, None)
+    entry = written(1).entry
+    assert entry is not None
+    drafts = [EventDraft(made.key, AT, Created(made)), EventDraft(made.key, AT, RollingBack("it failed", graph))]
+    ledgers.writer.begin(ledgers.writer.view(), [intent], replace(entry, kind=EntryKind.INTENT), drafts)
+    ledgers.writer.arm(intent)
+    found = steering(ledgers).fail(made.key, "given up", force=True)
+    assert (found.state, found.error) == (ChangesetState.FAILED, "it failed")
+    assert [each.address for each in found.orphaned] == [graph]
+    assert ledgers.reader.intents().intents == ()
 
 
 class Silent:
