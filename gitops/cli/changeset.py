@@ -1,4 +1,4 @@
-"""`gitops changeset`: list, show, watch and give up changesets, in a cluster folder or on a branch ledger."""
+"""`gitops changeset`: list, show, watch, give up and retry changesets, in a cluster folder or on a branch ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gitops.changesets.answer import Answer, Until
 from gitops.changesets.stream import StreamItem
-from gitops.cli.cluster import folder_of, project_of
+from gitops.cli.cluster import apply, folder_of, project_of
 from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_report, show_error, show_form
 from gitops.cluster.changesets import (
     Pacing,
@@ -24,7 +24,7 @@ from gitops.cluster.changesets import (
 from gitops.cluster.steer import Steering
 from gitops.config.cluster_yaml import load_header
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.documents.forms import is_line
 from gitops.model.changeset import ChangesetState
 from gitops.model.ledger import is_changeset_key
@@ -125,6 +125,30 @@ def fail(options: argparse.Namespace) -> int:
         lines += [f"  left behind {each.address}: {each.reason}" for each in record.orphaned]
         say_report("\n".join(map(visible, lines)), options)
     return OK
+
+
+def retry(options: argparse.Namespace) -> int:
+    """`gitops changeset retry`: an apply whose changeset is the next attempt. Raises ConflictError `changeset_state_invalid`."""
+    _check_key(options.key)
+    local, (_, ledger) = project_of(options), _open(options, writes=True)
+    (record,) = find_changesets(ledger, WatchedChangeset(options.key))
+    if record.state is not ChangesetState.FAILED:
+        raise ConflictError(
+            Code.CHANGESET_STATE_INVALID, f"it is {record.state}; only what failed is tried again", path=record.key
+        )
+    merge = record.source.merge_commit
+    newest = (record,) if merge is None else find_changesets(ledger, WatchedChangeset(commit=merge))
+    if record.key not in {each.key for each in newest}:
+        fix = f"show that one: gitops changeset show {newest[-1].key}"
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, "another attempt has followed", path=record.key, fix=fix)
+    if local is not None and merge is not None:
+        head = local.project.head_of(local.rule(options.cluster, options.config).ref)
+        if head != merge:
+            detail = f"the branch has moved on to {(head or 'nothing')[:12]}, whose changeset brings this merge in"
+            raise ConflictError(
+                Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix="apply the branch: gitops apply"
+            )
+    return apply(options, record)
 
 
 def _time_over(wanted: WatchedChangeset, exists: bool) -> GitopsError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, say_report, show, show_form
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gitops.bot.project import Project
     from gitops.config.gitops_yaml import ClusterRule
     from gitops.core.cancel import Cancellation
+    from gitops.model.changeset import Changeset
     from gitops.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, VerbOutcome
     from gitops.model.run_event import Observer
     from gitops.wiring.project import LocalProject
@@ -138,23 +139,33 @@ def status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
         return StatusOutcome(config_dir=rule.path, diagnostics=tuple(problems))
 
 
-def apply(options: argparse.Namespace) -> int:
-    """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends."""
+def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
+    """`gitops apply`. On a ledger branch, an approved change of where the cluster is comes first; if it fails, the run ends.
+
+    `again` is a changeset that failed, and whose next attempt this is.
+    """
     from gitops.cli.interrupts import heeding_signals
     from gitops.cli.progress import watching
 
     with heeding_signals() as cancel:
         with watching(options) as on_event:
-            outcome = _applied(options, on_event, cancel)
+            outcome = _applied(options, on_event, cancel, again)
         return show(outcome, options)
 
 
-def _applied(options: argparse.Namespace, on_event: Observer | None, cancel: Cancellation) -> ApplyOutcome:
+def _applied(
+    options: argparse.Namespace, on_event: Observer | None, cancel: Cancellation, again: Changeset | None
+) -> ApplyOutcome:
     from gitops.apply.apply import apply as run
 
     actor, local = actor_of(options), project_of(options)
+
+    def prepared(workspace: Workspace) -> Workspace:
+        watched = replace(workspace, on_event=on_event, cancel=cancel)
+        return watched if again is None else replace(watched, atomic=again.atomic, changeset=next_attempt(again, actor))
+
     if local is None:
-        return run(replace(folder_of(options, actor), on_event=on_event, cancel=cancel))
+        return run(prepared(folder_of(options, actor)))
     from gitops.bot.move_cluster import move_cluster
 
     local.person()
@@ -163,7 +174,7 @@ def _applied(options: argparse.Namespace, on_event: Observer | None, cancel: Can
     if moved.outcome is not None and (moved.refused or moved.rule is None):
         return moved.outcome
     workspace = local.workspace(moved.rule or rule, actor, in_place=True)
-    outcome = run(replace(workspace, on_event=on_event, cancel=cancel))
+    outcome = run(prepared(workspace))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from gitops.ledger.port import LedgerStore, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import ClusterTarget
 from gitops.model.change import Change
-from gitops.model.changeset import ChangesetKind, ChangesetSource
+from gitops.model.changeset import Changeset, ChangesetKind, ChangesetSource
 from gitops.model.ledger import Intent, SourceRevision
 from gitops.model.origin import Authors, Origin
 from gitops.model.plan import ExecNode, NodeResult
@@ -136,6 +136,12 @@ class ChangesetFacts:
     attempt: int = 1
     retry_of: str | None = None
     covers: tuple[str, ...] = ()
+
+
+def next_attempt(failed: Changeset, actor: str | None) -> ChangesetFacts:
+    """What is known of the attempt that follows a changeset that failed; `actor` asks for it."""
+    source = replace(failed.source, actor=actor)
+    return ChangesetFacts(source, ChangesetKind.RETRY, failed.attempt + 1, failed.key, failed.covers)
 
 
 class Provider(Protocol):

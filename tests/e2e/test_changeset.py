@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.git.port import RefUpdate
 from gitops.model.changeset import Changeset, EventDraft, Happening
 from gitops.model.ledger import EntryKind
-from tests.support.changeset_stories import AT, MERGES, created, landed
-from tests.support.loop import PROGRAM, Loop
+from tests.support.changeset_stories import AT, MERGES, created, failed, landed
+from tests.support.loop import MAIN, PROGRAM, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -77,5 +78,33 @@ def test_a_signer_of_the_ledger_gives_a_changeset_up_and_the_audit_holds(loop: L
     loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "given up", "--force")
     shown = loop.gitops("carol", "changeset", "show", ONE.key, "--exit-code", check=False)
     assert (shown.code, "ERROR the node is full" in shown.text) == (1, True)
+    loop.program("carol", "git", "fetch", "-q")
+    loop.gitops("carol", "audit")
+
+
+def test_a_merge_that_failed_is_tried_again_until_the_branch_moves_on(loop: Loop) -> None:
+    def merged(text: bytes) -> Changeset:
+        """A merge of which the hooks of the server did not hear, and whose changeset failed."""
+        new = loop.commit("alice", {"cluster/notes.gq": text})
+        loop.store.update_refs([RefUpdate(MAIN, loop.tip(), new)])
+        made = created(new)
+        record(loop, made, failed(made))
+        return made
+
+    first, second = (b"query titles() { match { $n: Note } return { $n.%s } }\n" % name for name in (b"text", b"title"))
+    one = merged(first)
+    loop.gitops("bot", "changeset", "retry", one.key, "--repo", str(loop.server))
+    listed = json.loads(loop.gitops("carol", "changeset", "list", "--all", "--json").text)["changesets"]
+    assert [(each["attempt"], each["kind"], each["state"]) for each in listed[:2]] == [
+        (2, "retry", "finalized"),
+        (1, "merge", "failed"),
+    ]
+    assert listed[0]["retry_of"] == one.key
+    assert loop.gitops("carol", "changeset", "watch", "--commit", one.covers[0]).code == 0
+    two = merged(second)
+    moved = loop.commit("alice", {"README.md": b"Something else.\n"})
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), moved)])
+    done = loop.gitops("bot", "changeset", "retry", two.key, "--repo", str(loop.server), check=False)
+    assert (done.code, f"the branch has moved on to {moved[:12]}" in done.text) == (1, True)
     loop.program("carol", "git", "fetch", "-q")
     loop.gitops("carol", "audit")

@@ -159,3 +159,16 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=count)
+APPLYING = (
+    # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
+    Argument(
+        "--parallel",
+        "N",
+        "number of changes to apply at the same time (default 1; 16 if their data is in a bucket)",
+        type=up_to(64),
+        default=None,
+    ),
+    flag("--keep-data-here", "allow graph data in a CI checkout"),
+    Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
+)
+"""The options of a command that applies."""

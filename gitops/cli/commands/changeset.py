@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, PROJECT, Argument, Command, Group, commit_id, count, duration, flag
+from gitops.cli.commands.arguments import (
+    APPLYING,
+    CONFIG,
+    PROJECT,
+    Argument,
+    Command,
+    Group,
+    commit_id,
+    count,
+    duration,
+    flag,
+)
 
 _VERBS = "gitops.cli.changeset"
 _STATES = ("preparing", "prepared", "rolling_back", "committed", "drained", "finalized", "failed")
@@ -69,6 +80,16 @@ CHANGESET = Command(
             Argument("--error", "TEXT", "why, in one line", required=True),
             flag("--force", "end one that is rolling back, and leave behind what was not taken back"),
             CONFIG,
+            PROJECT,
+            usage_code=2,
+        ),
+        Command(
+            "retry",
+            "apply what a changeset that failed was to bring in, as its next attempt",
+            f"{_VERBS}:retry",
+            Argument("key", "KEY", "key of the changeset"),
+            CONFIG,
+            *APPLYING,
             PROJECT,
             usage_code=2,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gitops.cli.commands.arguments import (
+    APPLYING,
     CONFIG,
     FORGE,
     PATHS,
@@ -12,7 +13,6 @@ from gitops.cli.commands.arguments import (
     Argument,
     Command,
     flag,
-    up_to,
 )
 
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
@@ -111,16 +111,7 @@ CLUSTER_COMMANDS = (
         "apply what the cluster folder declares",
         f"{_CLUSTER}:apply",
         "",
-        # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
-        Argument(
-            "--parallel",
-            "N",
-            "number of changes to apply at the same time (default 1; 16 if their data is in a bucket)",
-            type=up_to(64),
-            default=None,
-        ),
-        flag("--keep-data-here", "allow graph data in a CI checkout"),
-        Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
+        *APPLYING,
     ),
     Command(
         "approve",

@@ -268,3 +268,33 @@ def test_giving_up_names_a_changeset_and_a_reason_in_one_line(folder, capsys):
     assert folder.run("fail", ONE.key, "--error", "two\nlines") == 2
     assert folder.run("fail", ONE.key, "--error", "x") == 1
     assert "ERROR changeset_not_found" in capsys.readouterr().err
+
+
+def test_what_failed_is_tried_again_as_its_next_attempt_and_keeps_its_record(folder, capsys):
+    place = Path(folder.place)
+    (place / "cluster.yaml").write_text(
+        "version: 1\nmetadata:\n  name: brain\ngraphs:\n  notes:\n    schema: notes.pg\n"
+    )
+    (place / "notes.pg").write_text("node Note {\n  title: String @key\n}\n")
+    folder.record(ONE, *failed(ONE))
+    before = folder.ledger.changeset(ONE.key)
+    assert folder.run("retry", ONE.key) == 0
+    assert capsys.readouterr().out.startswith("cluster apply: 2 applied")
+    newest, old = (folder.ledger.changeset(key) for key in folder.ledger.changeset_keys())
+    assert old == before
+    assert (newest.retry_of, newest.attempt, newest.kind, newest.atomic) == (ONE.key, 2, "retry", True)
+    assert newest.state is ChangesetState.FINALIZED
+    assert folder.run("show", "--commit", MERGES[0], "--exit-code", "--until", "finalized") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(f"attempt 2, again after {ONE.key}")
+    assert folder.run("retry", ONE.key) == 1
+    assert f"gitops changeset show {newest.key}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 7])
+def test_only_what_failed_is_tried_again(folder, capsys, length):
+    folder.record(ONE, *landed(ONE)[:length])
+    assert folder.run("retry", ONE.key) == 1
+    assert "only what failed is tried again" in capsys.readouterr().err
+    assert folder.run("retry", TWO.key) == 1
+    assert "ERROR changeset_not_found" in capsys.readouterr().err
+    assert folder.run("retry", "main") == 2
