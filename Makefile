@@ -19,6 +19,8 @@ READY := $(VENV)/.ready
 RIVALS := $(VENV)/.rivals
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
 .DEFAULT_GOAL := test

@@ -6,6 +6,7 @@ No deadlines, because a busy machine is no fault of the code.
 from __future__ import annotations
 
 import fnmatch
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from tests.support import pen
 from tests.support.effort import cases
 
 if TYPE_CHECKING:
@@ -42,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker("law")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and collected tests out of garbage collection: they stay, and each round would visit them."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pen() -> None:
+    """What this process signs, it signs without a program."""
+    pen.install()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
+from tests.support.pen import new_key
 
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000)
 
@@ -42,9 +43,10 @@ def run(*argv: str, home: Path, cwd: Path | None = None, stdin: bytes = b"", che
 def bare(path: Path) -> Path:
     """A new bare repository that accepts pushes over HTTP."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    run("git", "init", "-q", "--bare", "-b", "main", str(path), home=path.parent)
-    for key, value in (("http.receivepack", "true"), ("receive.autogc", "false")):
-        run("git", f"--git-dir={path}", "config", key, value, home=path.parent)
+    run("git", "init", "-q", "--bare", "-b", "main", "--template=", str(path), home=path.parent)
+    (path / "hooks").mkdir()
+    with (path / "config").open("a") as config:
+        config.write("[http]\n\treceivepack = true\n[receive]\n\tautogc = false\n")
     return path
 
 
@@ -81,6 +83,8 @@ def hook(repository: Path, name: str, script: str) -> None:
 
 def ssh_key(folder: Path, name: str, kind: str = "ed25519", bits: int = 0) -> Path:
     """A new SSH key without passphrase; the public half lies beside it as `.pub`."""
+    if kind == "ed25519":
+        return new_key(folder / name, name)
     size = ("-b", str(bits)) if bits else ()
     run("ssh-keygen", "-q", "-t", kind, *size, "-N", "", "-C", name, "-f", str(folder / name), home=folder)
     return folder / name

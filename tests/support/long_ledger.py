@@ -7,14 +7,9 @@ the end. The texts come round again after a while, so that one query does not ha
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from gitops.config.load import load_desired
 from gitops.core.clock import timestamp
@@ -37,33 +32,10 @@ from gitops.plan.draft import StateDraft
 from gitops.wiring.local import open_commit_tree
 from tests.support.audited import CLUSTER, LEDGER, MAIN, START, STATE, Life, person
 from tests.support.git_fixture import run
+from tests.support.pen import Pen
 
 QUERY = "query.notes.titles"
 _VERSIONS = 500
-
-
-class Pen:
-    """Signs as `ssh-keygen -Y sign -n git` does with an Ed25519 key (PROTOCOL.sshsig)."""
-
-    def __init__(self, path: Path) -> None:
-        key = load_ssh_private_key(path.read_bytes(), None)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise TypeError("an Ed25519 key is needed")
-        self._key = key
-        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self._public = _strings(b"ssh-ed25519", raw)
-
-    def sign(self, payload: bytes) -> str:
-        """The armored signature."""
-        head = _strings(b"git", b"", b"sha512")
-        made = self._key.sign(b"SSHSIG" + head + _strings(hashlib.sha512(payload).digest()))
-        blob = b"SSHSIG\0\0\0\1" + _strings(self._public) + head + _strings(_strings(b"ssh-ed25519", made))
-        text = base64.encodebytes(blob).decode()
-        return f"-----BEGIN SSH SIGNATURE-----\n{text}-----END SSH SIGNATURE-----\n"
-
-
-def _strings(*parts: bytes) -> bytes:
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 @dataclass

@@ -47,6 +47,7 @@ from gitops.wiring.project import LocalProject
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
+from tests.support.pen import new_key
 from tests.support.prefork import PROGRAM, start
 from tests.support.signed import drafted, signer
 
@@ -147,9 +148,7 @@ class Loop:
         loop = cls(folder)
         for who in EVERYBODY:
             loop.home(who).mkdir(parents=True)
-            loop.program(
-                "bot", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", who, "-f", str(loop.key(who)), at=folder
-            )
+            new_key(loop.key(who), who)
         loop.configure()
         loop.program("bot", "git", "init", "-q", "--bare", "-b", "main", str(loop.server), at=folder)
         settings = loop.server / "config"

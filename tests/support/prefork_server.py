@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -15,6 +16,7 @@ import sys
 import types
 
 import gitops
+from tests.support import pen
 
 # The drivers of the web server belong to an extra, and a server of that kind is started for real.
 _LEFT_OUT = ("gitops.__main__", "gitops.server")
@@ -141,6 +143,9 @@ def main() -> None:
     for module in pkgutil.walk_packages(gitops.__path__, "gitops."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
+    pen.install()
+    # What is shared with the children stays shared: a collection would write into each of its pages.
+    gc.freeze()
     Server(listener, int(sys.argv[2])).serve()
 
 

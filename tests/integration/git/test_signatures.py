@@ -18,11 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError
+from gitops.git import signatures
+from gitops.git.command import run_program
 from gitops.git.objects import format_commit, with_signature
 from gitops.git.port import NewCommit
 from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.sshsig import ARMOR_BEGIN, ARMOR_END
 from tests.support.git_fixture import ALICE, bare, environment, public_key, run, ssh_key
+from tests.support.pen import Pen
 
 PAYLOAD = b"payload\n"
 KINDS = [("ed25519", 0), ("ecdsa", 256), ("ecdsa", 384), ("ecdsa", 521), ("rsa", 2048)]
@@ -57,6 +60,20 @@ def assemble(
 ) -> str:
     fields = (key, namespace, reserved, hash_name, signature)
     return armor(b"SSHSIG\0\0\0\1" + b"".join(string(part) for part in fields))
+
+
+@pytest.fixture(autouse=True)
+def _ssh_keygen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signatures are made by the real program."""
+    monkeypatch.setattr(signatures, "run_program", run_program)
+
+
+@pytest.mark.parametrize("namespace", ["git", "a-longer-namespace@example.org"])
+def test_a_pen_of_the_tests_writes_what_ssh_keygen_writes(tmp_path: Path, namespace: str) -> None:
+    key = ssh_key(tmp_path, "k")
+    assert sign(PAYLOAD, str(key), namespace=namespace, environ=environment(tmp_path)) == Pen(key).sign(
+        PAYLOAD, namespace
+    )
 
 
 def allowed_by_openssh(folder: Path, key_line: str, armored: str, payload: bytes = PAYLOAD, options: str = "") -> bool:
