@@ -7,7 +7,7 @@ as a plan is.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
@@ -78,6 +78,18 @@ def serial_order(graph: ExecutionGraph) -> tuple[str, ...]:
             if not open_edges[target]:
                 heappush(ready, (position[target], target))
     return tuple(order)
+
+
+def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
+    """A test of two ids: whether one of them waits for the other, directly or not. Nodes on a cycle wait for nothing here."""
+    after, _ = neighbours(graph)
+    index = {name: number for number, name in enumerate(after)}
+    # Sets of all that is behind a node, as bits of a number: thousands of them are made and joined at once.
+    behind = dict.fromkeys(after, 0)
+    for name in reversed(serial_order(graph)):
+        for target in after[name]:
+            behind[name] |= behind[target] | 1 << index[target]
+    return lambda one, other: bool(behind[one] >> index[other] & 1 or behind[other] >> index[one] & 1)
 
 
 def cycles(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:

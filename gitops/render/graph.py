@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from itertools import combinations
 from typing import Any
 
 from gitops.core.dataclass import dataclass
@@ -15,7 +16,7 @@ from gitops.model.address import Address, Kind
 from gitops.model.change import Action
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.graph import BARRIER_KIND
-from gitops.plan.layers import cycles, layers
+from gitops.plan.layers import cycles, layers, order_test
 from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
@@ -63,7 +64,7 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
 def to_text(graph: ExecutionGraph) -> str:
     """Header with counts, cycles if there are any, edges with reasons, the layers with actions, and locks that nodes wait for.
 
-    A class is named unless it is `stage`, and a lock if two nodes claim it that cannot share it.
+    A class is named unless it is `stage`, and a lock if it keeps nodes apart.
     """
     rounds, loops = layers(graph), cycles(graph)
     sizes = f"{len(graph.nodes)} nodes, {len(graph.edges)} edges, {len(rounds)} layers, {len(loops)} cycles"
@@ -77,7 +78,7 @@ def to_text(graph: ExecutionGraph) -> str:
     for number, layer in enumerate(rounds, start=1):
         members = sorted((nodes[name] for name in layer), key=lambda n: n.position)
         lines += ["", f"Layer {number}:", *(visible(f"  {_title(node)}{_class_of(node)}") for node in members)]
-    if locks := _lock_lines(graph.nodes):
+    if locks := _lock_lines(graph):
         lines += ["", "Locks:", *locks]
     return "\n".join(lines) + "\n"
 
@@ -187,15 +188,17 @@ def _class_of(node: ExecNode) -> str:
     return "" if node.kind == BARRIER_KIND or node.effect is Effect.STAGE else f" [{node.effect}]"
 
 
-def _lock_lines(nodes: Sequence[ExecNode]) -> list[str]:
-    """Each lock that keeps nodes apart, with these nodes in plan order."""
+def _lock_lines(graph: ExecutionGraph) -> list[str]:
+    """Each lock that keeps nodes apart which no edge keeps apart, with all that claim it in plan order."""
     holders: dict[str, list[tuple[ExecNode, LockClaim]]] = {}
-    for node in nodes:
+    for node in graph.nodes:
         for claim in node.locks:
             holders.setdefault(claim.key, []).append((node, claim))
+    ordered = order_test(graph)
     lines = []
     for key, found in sorted(holders.items()):
-        if len(found) > 1 and any(claim.mode is LockMode.EXCLUSIVE for _, claim in found):
+        pairs = (pair for pair in combinations(found, 2) if LockMode.EXCLUSIVE in (claim.mode for _, claim in pair))
+        if any(not ordered(one.id, other.id) for (one, _), (other, _) in pairs):
             names = (f"{node.id}{' (shared)' if claim.mode is LockMode.SHARED else ''}" for node, claim in found)
             lines.append(visible(f"  {key}: {', '.join(names)}"))
     return lines

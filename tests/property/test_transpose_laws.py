@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.model.plan import ExecutionGraph
-from gitops.plan.layers import neighbours, restricted, serial_order, transposed
+from gitops.plan.layers import neighbours, order_test, restricted, serial_order, transposed
 from tests.property.test_scheduler_laws import graphs
 from tests.support.effort import cases
 
@@ -57,3 +57,11 @@ def test_what_is_left_out_loses_no_order_and_adds_none(graph: ExecutionGraph, da
 @given(graphs(largest=12))
 def test_nothing_changes_if_all_is_kept(graph: ExecutionGraph) -> None:
     assert restricted(graph, {node.id for node in graph.nodes}) == graph
+
+
+@settings(max_examples=cases(40))
+@given(graphs(largest=12))
+def test_two_nodes_are_ordered_if_one_reaches_the_other(graph: ExecutionGraph) -> None:
+    behind, ordered = _reached(graph), order_test(graph)
+    for one, other in product(behind, repeat=2):
+        assert ordered(one, other) is (one in behind[other] or other in behind[one])
