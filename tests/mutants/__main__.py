@@ -48,6 +48,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/property/test_graph_laws.py",
             "tests/property/test_class_laws.py",
             "tests/property/test_transpose_laws.py",
+            "tests/scenario/test_execution_graph.py",
         ),
     ),
     "schedule": (

@@ -203,10 +203,10 @@ def test_order_holds_across_an_unchanged_resource():
 
 
 def test_duplicate_change_is_refused_with_the_count():
-    changes = [change("graph.kb", "create")] * 3
-    _, problems = build_graph(changes, (), ())
-    assert [(p.code, p.path) for p in problems] == [("duplicate_resource_id", "graph.kb")]
-    assert "3 changes" in problems[0].message
+    for count in (2, 3):
+        _, problems = build_graph([change("graph.kb", "create")] * count, (), ())
+        assert [(p.code, p.path) for p in problems] == [("duplicate_resource_id", "graph.kb")]
+        assert f"{count} changes" in problems[0].message
 
 
 def test_cycle_is_refused_without_what_is_behind_it():
@@ -300,6 +300,11 @@ def test_plan_order():
         *("schema.y", "graph.y", "query.z.q", "graph.z"),
     ]
     assert [n.position for n in graph.nodes] == list(range(len(graph.nodes)))
+
+
+def test_graphs_are_made_before_schemas_change_and_where_the_cluster_is_comes_last():
+    changes = [change("cluster.main", "update"), change("graph.z", "create"), change("policy.p", "update")]
+    assert order(build([*changes, change("schema.a", "update")])) == ["graph.z", "schema.a", "policy.p", "cluster.main"]
 
 
 def test_order_of_the_input_does_not_matter():
