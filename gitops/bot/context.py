@@ -130,7 +130,7 @@ class EventContext:
         tree = None if folder is None or head is None else store.subtree(store.commit(head).tree, folder)
         found = {}
         for entry in () if tree is None else store.entries(tree):
-            if entry.type is EntryType.FILE and entry.name in TEMPLATE_NAMES and entry.size <= _MAX_TEMPLATE:
+            if entry.type is EntryType.FILE and entry.name in TEMPLATE_NAMES and store.size(entry.id) <= _MAX_TEMPLATE:
                 found[entry.name] = (store.read(tree or "", entry.name) or b"").decode("utf-8", "replace")
         return found
 

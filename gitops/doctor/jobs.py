@@ -61,7 +61,9 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
     for folder in _FOLDERS.get(kind, ()):
         below = store.subtree(tree, folder)
         for entry in () if below is None else store.entries(below)[:_MAX_FILES]:
-            if entry.type is EntryType.FILE and entry.name.endswith(_SUFFIXES) and entry.size <= _MAX_BYTES:
+            if entry.type is not EntryType.FILE or not entry.name.endswith(_SUFFIXES):
+                continue
+            if store.size(entry.id) <= _MAX_BYTES:
                 found[f"{folder}/{entry.name}"] = store.read(below or "", entry.name) or b""
     content = store.read(tree, _GITLAB) if kind == "gitlab" else None
     if content is not None and len(content) <= _MAX_BYTES:

@@ -89,7 +89,7 @@ class CommitTree:
         if entry.type is EntryType.TREE:
             raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place)
         # The size is known before the content is loaded.
-        self._meter.admit(place, entry.size)
+        self._meter.admit(place, self._reader.size(entry.id))
         data = self._reader.read(self._tree, place)
         if data is None:
             raise SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read as a file", path=place)

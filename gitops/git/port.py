@@ -44,12 +44,11 @@ class EntryType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One entry of a tree; `size` in bytes for files, else 0."""
+    """One entry of a tree."""
 
     name: str
     type: EntryType
     id: str
-    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,10 @@ class GitReader(Protocol):
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
         """Entries of one tree level in git order."""
+        ...
+
+    def size(self, object_id: str) -> int:
+        """Bytes of an object, which is not read for it."""
         ...
 
     def read(self, tree_id: str, path: str) -> bytes | None:

@@ -227,17 +227,18 @@ class Repository:
         return entry.id if entry is not None and entry.type is EntryType.TREE else None
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
-        """Entries of one tree level; contents are not read for their sizes."""
+        """Entries of one tree level."""
         recent: RecentTrees[tuple[TreeEntry, ...]] | None = getattr(self._local, "entries", None)
         if recent is None:
             recent = self._local.entries = RecentTrees(self._entries)
         return recent.level(tree_id)
 
     def _entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
-        entries = parse_tree(tree_id, self._read(tree_id, "tree"))
-        return tuple(
-            TreeEntry(e.name, e.type, e.id, self._header(e.id)[1] if e.type is EntryType.FILE else 0) for e in entries
-        )
+        return tuple(TreeEntry(e.name, e.type, e.id) for e in parse_tree(tree_id, self._read(tree_id, "tree")))
+
+    def size(self, object_id: str) -> int:
+        """Bytes of an object, by its header."""
+        return self._header(object_id)[1]
 
     def read(self, tree_id: str, path: str) -> bytes | None:
         """Content of a regular file; None for anything else at `path` or on the way."""

@@ -56,11 +56,10 @@ class Address(str):
     @property
     def name(self) -> str:
         """The last part: the id of a graph or schema, the name of a query, policy or cluster; all of an unknown address."""
-        kind = self.kind
-        if kind is _UNKNOWN:
-            return str(self)
-        rest = self.partition(".")[2]
-        return rest.partition(".")[2] if kind is _QUERY else rest
+        prefix, _, rest = self.partition(".")
+        if prefix == "query":
+            return rest.partition(".")[2] or str(self)
+        return str(self) if self.kind is _UNKNOWN else rest
 
     @property
     def graph(self) -> str | None:

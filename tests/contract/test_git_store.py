@@ -46,14 +46,23 @@ def test_trees_are_those_of_git(path: Path, store: Repository) -> None:
     listed = git(path, "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", tree).splitlines()
     assert sorted(listed) == sorted(files)
     assert git(path, "fsck", "--strict", "--no-dangling") == ""
-    assert [(e.name, e.type, e.size) for e in store.entries(tree)] == [
-        ("a.b", EntryType.FILE, 1),
-        ("a", EntryType.TREE, 0),
-        ("a0", EntryType.FILE, 1),
-        ("b.txt", EntryType.FILE, 1),
-        ("ü", EntryType.FILE, 0),
+    assert [(e.name, e.type) for e in store.entries(tree)] == [
+        ("a.b", EntryType.FILE),
+        ("a", EntryType.TREE),
+        ("a0", EntryType.FILE),
+        ("b.txt", EntryType.FILE),
+        ("ü", EntryType.FILE),
     ]
+    assert [store.size(e.id) for e in store.entries(tree) if e.type is EntryType.FILE] == [1, 1, 1, 0]
     assert {name: store.read(tree, name) for name in files} == files
+
+
+def test_a_folder_is_listed_without_a_look_at_its_files(path: Path, store: Repository) -> None:
+    tree = raw_tree(path, ("100644", "gone", "1" * 40))
+    (entry,) = store.entries(tree)
+    assert (entry.name, entry.id) == ("gone", "1" * 40)
+    with pytest.raises(GitopsError, match="1111"):
+        store.size(entry.id)
 
 
 def test_edits_keep_the_rest_and_drop_empty_folders(store: Repository) -> None:

@@ -27,7 +27,7 @@ Build = Callable[..., SourceTree]
 
 
 class SimulatedReader:
-    """Trees and blobs in dictionaries, behind the two methods of GitReader that a CommitTree uses."""
+    """Trees and blobs in dictionaries, behind the three methods of GitReader that a CommitTree uses."""
 
     def __init__(self) -> None:
         self.trees: dict[str, tuple[TreeEntry, ...]] = {}
@@ -43,7 +43,7 @@ class SimulatedReader:
             else:
                 blob = hashlib.sha1(data).hexdigest()  # noqa: S324 - an id, as git makes it
                 self.blobs[blob] = data
-                here[name] = TreeEntry(name, EntryType.FILE, blob, len(data))
+                here[name] = TreeEntry(name, EntryType.FILE, blob)
         for path, entry_type in special.items():
             name, slash, rest = path.partition("/")
             if slash:
@@ -59,6 +59,9 @@ class SimulatedReader:
 
     def entries(self, tree_id: str) -> tuple[TreeEntry, ...]:
         return self.trees[tree_id]
+
+    def size(self, object_id: str) -> int:
+        return len(self.blobs[object_id])
 
     def read(self, tree_id: str, path: str) -> bytes | None:
         entry = TreeEntry("", EntryType.TREE, tree_id)
@@ -335,10 +338,10 @@ class TestCommit:
     @pytest.mark.parametrize("name", ["..", "a/b", ""])
     def test_an_entry_that_is_a_path_is_refused(self, name: str) -> None:
         reader = SimulatedReader()
-        reader.trees["t"] = (TreeEntry(name, EntryType.FILE, "b", 0),)
+        reader.trees["t"] = (TreeEntry(name, EntryType.FILE, "b"),)
         assert code_of(lambda: CommitTree(reader, "t").names(".")) == "source_name_unsafe"
 
     def test_a_name_twice_in_one_tree_is_refused(self) -> None:
         reader = SimulatedReader()
-        reader.trees["t"] = (TreeEntry("a", EntryType.FILE, "b", 0), TreeEntry("a", EntryType.FILE, "c", 0))
+        reader.trees["t"] = (TreeEntry("a", EntryType.FILE, "b"), TreeEntry("a", EntryType.FILE, "c"))
         assert code_of(lambda: CommitTree(reader, "t").read("a")) == "source_name_unsafe"

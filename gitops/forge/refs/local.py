@@ -30,7 +30,7 @@ from gitops.forge.refs.document_forge import DocumentForge, OperatorSettings
 from gitops.forge.refs.documents import MAX_DOCUMENT
 from gitops.forge.refs.records import DocumentFolder, PushedBranch
 from gitops.forge.refs.reports import Amend
-from gitops.git.port import ZERO, GitRemote, GitStore, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, EntryType, GitRemote, GitStore, NewCommit, Person, RefUpdate, TreeEntry
 
 __all__ = ["LocalForge"]
 
@@ -183,26 +183,29 @@ class _GitFolder:
 
     store: GitStore
     tree: str
-    listed: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    listed: dict[str, Mapping[str, TreeEntry]] = field(default_factory=dict)
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Names of the entries in a folder."""
-        return tuple(sorted(self._sizes(folder)))
+        return tuple(sorted(self._entries(folder)))
 
     def read(self, path: str) -> bytes | None:
         """Content of a file of at most MAX_DOCUMENT bytes. Raises IntegrityError `request_invalid` for a larger one."""
         folder, _, name = path.rpartition("/")
+        entry = self._entries(folder or ".").get(name)
+        if entry is None or entry.type is not EntryType.FILE:
+            return None
         # The size is checked first: a push may have put anything here.
-        if self._sizes(folder or ".").get(name, 0) > MAX_DOCUMENT:
+        if self.store.size(entry.id) > MAX_DOCUMENT:
             raise IntegrityError(Code.REQUEST_INVALID, f"{path} is larger than {MAX_DOCUMENT} bytes", path=path)
         return self.store.read(self.tree, path)
 
-    def _sizes(self, folder: str) -> Mapping[str, int]:
-        """Name to size of the entries in a folder, which is listed once."""
+    def _entries(self, folder: str) -> Mapping[str, TreeEntry]:
+        """The entries of a folder by name; it is listed once."""
         if folder not in self.listed:
             inner = self.store.subtree(self.tree, folder)
             entries = () if inner is None else self.store.entries(inner)
-            self.listed[folder] = {entry.name: entry.size for entry in entries}
+            self.listed[folder] = {entry.name: entry for entry in entries}
         return self.listed[folder]
 
 
