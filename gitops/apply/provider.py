@@ -15,13 +15,14 @@ from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.errors import BugError, GitopsError
+from gitops.core.errors import BugError, GitopsError, RemoteError
 from gitops.graph.port import DeleteOrder, PreparedVersion
 from gitops.model.address import Kind, schema_address
 from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.model.restore import restore_order
 
 
 class _InjectedCrashError(Exception):
@@ -47,6 +48,8 @@ class ClusterProvider:
                 self._migrate(node, change, facts)
             elif kind is Kind.GRAPH and action is Action.DELETE:
                 self._delete(node, change.address.name)
+            elif kind is Kind.RESTORE and action is not Action.DELETE:
+                self._restore(change, facts)
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
                 resource = self._work.resources[change.address]
                 self._work.ledger.put_blob(resource.address, resource.content or b"")
@@ -123,6 +126,19 @@ class ClusterProvider:
         if intent.operation_id not in self._work.armed:
             self._work.ledger.arm(intent)
 
+    def _restore(self, change: Change, facts: dict[str, object]) -> None:
+        """Restoring what is restored already does nothing, so that a run that was cut short is simply run again."""
+        work, graph = self._work, change.address.name
+        uri, incarnation = work.graph_uri(graph), None if change.seen is None else change.seen.incarnation
+        order = restore_order(work.resources[change.address])
+        try:
+            version = work.engine.restore(uri, order, actor=work.actor, incarnation=incarnation)
+        except GitopsError as error:
+            # Only a storage that does not answer may hide a success.
+            facts[DISARMED] = not isinstance(error, RemoteError)
+            raise
+        self._record_seen(graph, version, facts)
+
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""
         resource = self._work.resources[schema_address(graph)]
@@ -143,18 +159,21 @@ class ClusterProvider:
         facts[DISARMED] = True
 
     def _record_version(self, intent: Intent, version: int, facts: dict[str, object]) -> None:
-        facts["manifest_version"] = version
-        # Best effort, too: without it an approver has to refresh first.
-        with suppress(GitopsError):
-            uri = self._work.graph_uri(intent.graph_id)
-            reading = self._work.engine.read(uri)
-            facts["seen"] = Seen(reading.incarnation, reading.rows, reading.manifest_version)
-            facts["graph_uri"] = uri
+        self._record_seen(intent.graph_id, version, facts)
         # Best effort: the version is only a record, recovery does not need it.
         try:
             self._work.ledger.amend(replace(intent, expected_manifest_version=version))
         except GitopsError as error:
             facts["amend"] = error.detail
+
+    def _record_seen(self, graph: str, version: int, facts: dict[str, object]) -> None:
+        facts["manifest_version"] = version
+        # Best effort, too: without it an approver has to refresh first.
+        with suppress(GitopsError):
+            uri = self._work.graph_uri(graph)
+            reading = self._work.engine.read(uri)
+            facts["seen"] = Seen(reading.incarnation, reading.rows, reading.manifest_version)
+            facts["graph_uri"] = uri
 
     def _fault_after(self, point: str) -> None:
         try:

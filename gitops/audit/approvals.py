@@ -87,7 +87,7 @@ def _is_applied(listed: EntryChange) -> bool:
 
 
 def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
-    """Whether a change needs an approval: of keys and rules, of where a cluster is, deleting a graph, or a schema alone.
+    """Whether a change needs an approval: keys and rules, where a cluster is, a restore, deleting a graph, or a schema alone.
 
     Which migrations need one depends on the graph and the rules; their entry lists it as gated.
     """
@@ -101,6 +101,7 @@ def _is_gated(listed: EntryChange, gone: set[Address]) -> bool:
     whole = change.address.kind is Kind.TRUST or (
         change.address.kind is Kind.CLUSTER and change.action is not Action.CREATE
     )
+    whole = whole or (change.address.kind is Kind.RESTORE and change.action is not Action.DELETE)
     return whole or (deleted and (change.address.kind is Kind.GRAPH or schema_alone))
 
 

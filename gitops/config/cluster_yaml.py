@@ -3,7 +3,8 @@
 What is declared (files, graphs that policies name) is checked by the loader.
 
 1. Key sets are exact at every level. A plain scalar in place of text counts as its text, except inside `queries`.
-2. No value after `metadata:`, `state:`, `graphs:`, `policies:` or `applies_to:` is an empty collection; a written null is not.
+2. No value after `metadata:`, `state:`, `graphs:`, `policies:`, `applies_to:` or `restores:` is an empty collection; a written
+   null is not.
 3. Null for `name`, `backend`, `lock` and `storage` means absent.
 """
 
@@ -15,6 +16,7 @@ from gitops.config.declaration import (
     DeclaredGraph,
     DeclaredPolicy,
     DeclaredQuery,
+    DeclaredRestore,
     Header,
     QueryRegistry,
     QuerySources,
@@ -148,7 +150,7 @@ class _ClusterReader:
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
-        allowed = ("version", "metadata", "storage", "state", "graphs", "policies")
+        allowed = ("version", "metadata", "storage", "state", "graphs", "policies", "restores")
         top = self._fields(root, "", allowed, required=("version",))
         metadata = self._fields(top.get("metadata"), "metadata", ("name",))
         state = self._fields(top.get("state"), "state", ("backend", "lock"))
@@ -162,6 +164,7 @@ class _ClusterReader:
             lock=self._lock(state.get("lock")),
             graphs=tuple(self._graph(key, node) for key, node in self._named(top.get("graphs"), "graphs")),
             policies=tuple(self._policy(key, node) for key, node in self._named(top.get("policies"), "policies")),
+            restores=tuple(self._restore(key, node, top) for key, node in self._named(top.get("restores"), "restores")),
         )
         return None if self._found.has_errors else cluster
 
@@ -204,6 +207,31 @@ class _ClusterReader:
         elif listed is not None and not is_absent(listed):
             self._wrong(listed, f"{path}.applies_to", f"expected a list of graph references, got {_what(listed)}")
         return DeclaredPolicy(_text(key), file, targets)
+
+    def _restore(self, key: YamlScalar, node: YamlNode, top: dict[str, YamlNode]) -> DeclaredRestore:
+        path = f"restores.{shown(key.text)}"
+        graphs = top.get("graphs")
+        if not isinstance(graphs, YamlMap) or key.text not in {graph.text for graph, _ in graphs.entries}:
+            self._wrong(key, path, "no such graph is declared", fix="write the id of a graph of this file")
+        fields = self._fields(node, path, ("version", "types"), required=("version", "types"), name=key)
+        version, types = fields.get("version"), fields.get("types")
+        number = 0
+        if (
+            isinstance(version, YamlScalar)
+            and version.type is ScalarType.INT
+            and len(version.text) <= _MAX_VERSION_DIGITS
+        ):
+            number = integer(version.text)
+        if version is not None and number < 1:
+            fix = "write the number of a version of the graph: gitops graph log GRAPH"
+            self._wrong(version, f"{path}.version", f"expected a number from 1, got {_what(version)}", fix=fix)
+        names: tuple[Text, ...] = ()
+        if isinstance(types, YamlList) and types.items:
+            names = tuple(self._strict_text(item, f"{path}.types[{at}]") for at, item in enumerate(types.items))
+        elif types is not None:
+            fix = "write the types whose rows come back, such as types: [Person]"
+            self._wrong(types, f"{path}.types", f"expected a list of types, got {_what(types)}", fix=fix)
+        return DeclaredRestore(_text(key), number, names)
 
     def _entries(self, node: YamlNode | None, path: str) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
         """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported."""

@@ -82,9 +82,17 @@ class DeclaredPolicy(NamedTuple):
     applies_to: tuple[Text, ...]
 
 
+class DeclaredRestore(NamedTuple):
+    """One entry of `restores`, under the id of its graph."""
+
+    graph: Text
+    version: int
+    types: tuple[Text, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredCluster:
-    """The whole document. `graphs` and `policies` are in order of their names, by code point."""
+    """The whole document. `graphs`, `policies` and `restores` are in order of their names, by code point."""
 
     version: int
     version_source: SourceRef
@@ -94,6 +102,7 @@ class DeclaredCluster:
     lock: bool | None = None
     graphs: tuple[DeclaredGraph, ...] = ()
     policies: tuple[DeclaredPolicy, ...] = ()
+    restores: tuple[DeclaredRestore, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,10 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
 
 
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
-    """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`."""
+    """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`.
+
+    Only `restores` is left out where there are none, so that the digest of a folder without them is what it always was.
+    """
 
     def value(text: Text | None) -> str | None:
         return None if text is None else text.value
@@ -130,7 +142,7 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
             return {query.name.value: {"file": query.file.value} for query in declared.entries}
         return declared.items[0].value if declared.single else [item.value for item in declared.items]
 
-    return {
+    form: dict[str, Any] = {
         "version": cluster.version,
         "metadata": {"name": value(cluster.name)},
         "storage": value(cluster.storage),
@@ -141,6 +153,11 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
             for p in cluster.policies
         },
     }
+    if cluster.restores:
+        form["restores"] = {
+            r.graph.value: {"version": r.version, "types": sorted(t.value for t in r.types)} for r in cluster.restores
+        }
+    return form
 
 
 def config_digest(form: Mapping[str, Any], digests: Mapping[Address, str]) -> str:

@@ -18,6 +18,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.language.query import query_texts
 from gitops.model.address import Address, Kind
 from gitops.model.resource import Resource
+from gitops.model.restore import restore_resources
 
 _PAGE = 4096
 
@@ -95,6 +96,8 @@ def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
         # What a policy is bound to also depends on which graphs there are.
         bound: set[Any] = form["graphs"].keys() & {text.removeprefix("graph.") for text in policy["applies_to"]}
         forms["policy", name] = policy, bound
+    for name, restore in form.get("restores", {}).items():
+        forms["restore", name] = restore
     return forms
 
 
@@ -116,7 +119,9 @@ def _contents(
     for policy in cluster.policies:
         if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
             loader.policy(policy, declared)
-    return loader.resources
+    restores = config_form(cluster).get("restores", {})
+    changed = {graph: form for graph, form in restores.items() if ("restore", graph) in differing}
+    return {**loader.resources, **restore_resources(changed)}
 
 
 def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:

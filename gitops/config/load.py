@@ -62,6 +62,7 @@ from gitops.model.resource import (
     Resource,
     digests_of,
 )
+from gitops.model.restore import restore_resources
 
 # An index that is a little out of date is still useful: up to this many files and folders are simply looked at again.
 _WORTH_RECORDING = 64
@@ -192,6 +193,7 @@ class _Load:
                 self._loader.graph(self._config.graph(graph))
         for policy in form["policies"]:
             self._loader.policy(self._config.policy(policy), form["graphs"])
+        self._loader.resources |= restore_resources(form.get("restores", {}))
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""

@@ -28,6 +28,9 @@ graph_replaced | E | another graph is at the root
 graph_fenced | E | a newer run took over the graph
   the lock of this run was broken, and another run changed the graph or settled this run's operation
   -> let the newer run finish, then apply again: gitops apply
+graph_restore_refused | E | rows cannot be restored from this version
+  the type or its properties are others there, its rows were removed permanently, or an edge would end at a row that is gone
+  -> restore the types at both ends of an edge type together, or choose another version: gitops graph log GRAPH
 graph_grown | E | the graph has more rows than the approvals permit
   rows were loaded after the approval; approvals.data_growth says how many may be
   -> record the rows: gitops refresh; then approve again: gitops approve ADDRESS

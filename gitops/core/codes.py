@@ -245,6 +245,7 @@ class Code(StrEnum):
     GRAPH_REPLACED = "graph_replaced"
     GRAPH_FENCED = "graph_fenced"
     GRAPH_GROWN = "graph_grown"
+    GRAPH_RESTORE_REFUSED = "graph_restore_refused"
     GRAPH_RESTORED = "graph_restored"
     GRAPH_VANISHED = "graph_vanished"
     GRAPH_DELETED = "graph_deleted"

@@ -18,7 +18,15 @@ from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fen
 from gitops.graph.files import find_missing
 from gitops.graph.kept import find_kept
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
-from gitops.graph.port import DeleteOrder, Existence, GraphReading, KeptData, MigrationPreview, PreparedVersion
+from gitops.graph.port import (
+    DeleteOrder,
+    Existence,
+    GraphReading,
+    KeptData,
+    MigrationPreview,
+    PreparedVersion,
+    RestoreOrder,
+)
 from gitops.graph.presence import existence
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
@@ -104,6 +112,34 @@ class LanceEngine:
         migration = plan_migration(accepted, accept_schema(schema_source))
         steps = tuple(step.to_json() for step in migration.steps)
         return MigrationPreview(migration.supported, steps, empties(accepted, migration))
+
+    def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
+        """Count the rows of the tables that `restore` would exchange."""
+        from gitops.graph.restore import restored_tables
+
+        now = open_snapshot(uri)
+        with _unreadable(uri):
+            found = restored_tables(uri, now, accept_schema(schema_source).catalog, order)
+        tables = {key: now.manifest.tables[key] for key in found if key in now.manifest.tables}
+        return sum(entry.rows for key, entry in tables.items() if entry != found[key])
+
+    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+        """Restore by the steps of `gitops.graph.restore`, under a lease."""
+        from gitops.graph.restore import check_rules, restored_tables
+
+        with find_root(uri).lease():
+            now = open_snapshot(uri)
+            _require_incarnation(now, uri, incarnation)
+            restored = restored_tables(uri, now, now.schema().catalog, order)
+            if all(now.manifest.tables.get(key) == entry for key, entry in restored.items()):
+                return now.manifest.n
+            require_merged_branches(now)
+            tables = {**now.manifest.tables, **restored}
+            with require_driver():
+                check_rules(now, tables, restored)
+            message = f"{', '.join(order.types)} of version {order.version}"
+            context = WriteContext(self._clock, self._ids, actor, message, self._faults)
+            return StagedVersion(now, "restore", context, tables=tables).publish()
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Raise what `prepare_migration` would raise before it writes anything."""
@@ -231,9 +267,7 @@ def _admit_migration(
     """The graph as it is and the steps to another schema. Raises as `prepare_migration` where they cannot be carried out."""
     snapshot = open_snapshot(uri)
     check_fence(snapshot, fence)
-    if incarnation is not None and snapshot.identity.graph_id != incarnation:
-        detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the migration is for {incarnation}"
-        raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
+    _require_incarnation(snapshot, uri, incarnation)
     with _unreadable(uri):
         accepted = snapshot.schema()
         if allow_data_loss:
@@ -245,6 +279,13 @@ def _admit_migration(
         first = migration.unsupported[0]
         raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
     return snapshot, migration
+
+
+def _require_incarnation(snapshot: Snapshot, uri: str, incarnation: str | None) -> None:
+    """Raise ConflictError `graph_replaced` for another graph than the one that a change is for."""
+    if incarnation is not None and snapshot.identity.graph_id != incarnation:
+        detail = f"{uri} contains graph {snapshot.identity.graph_id}, and the change is for {incarnation}"
+        raise ConflictError(Code.GRAPH_REPLACED, detail, path=uri)
 
 
 def plan_migration(accepted: Schema, desired: Schema, *, allow_data_loss: bool = False) -> Migration:

@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 DELETE, FENCE = "delete", "fence"
-OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", DELETE, FENCE)
+OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", "restore", DELETE, FENCE)
 
 
 @dataclass(frozen=True, slots=True)

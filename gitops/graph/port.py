@@ -26,6 +26,7 @@ __all__ = [
     "KeptData",
     "MigrationPreview",
     "PreparedVersion",
+    "RestoreOrder",
 ]
 
 
@@ -86,6 +87,14 @@ class DeleteOrder:
     max_rows: int
     fence: int
     approvals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOrder:
+    """The types whose rows come back, and the version of the graph that has them."""
+
+    version: int
+    types: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,14 @@ class GraphReader(Protocol):
         """What `prepare_migration` would do. Raises like `read`."""
         ...
 
+    def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
+        """How many rows `restore` would replace once the graph has this schema: those that the types have now.
+
+        None of types that have the rows of that version already. Rules of rows are not checked. Raises GitopsError
+        `graph_restore_refused`, `graph_version_unknown`, `graph_version_gone`, and as `read`.
+        """
+        ...
+
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Nothing, if `prepare_migration` would do its work now; else raises what that raises before it writes anything."""
         ...
@@ -192,6 +209,15 @@ class GraphEngine(GraphReader, Protocol):
         manifest version has advanced. Raises GitopsError `graph_migration_unsupported` (detail: the first unsupported step),
         `graph_missing`, `graph_unreadable`; ConflictError `graph_conflict`, `graph_fenced`, and `graph_replaced` if the graph is
         not the given incarnation.
+        """
+        ...
+
+    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+        """Let the types of the order have the rows of that version again, in a new version; returns its number.
+
+        If they have them already, nothing is done, and the number is that of the newest version. All or nothing: raises
+        as `check_restore`, `graph_restore_refused` also where a rule of the schema would be broken; ConflictError
+        `graph_replaced`, `graph_conflict`.
         """
         ...
 

@@ -17,13 +17,14 @@ class Kind(StrEnum):
     SCHEMA = "schema"
     QUERY = "query"
     POLICY = "policy"
+    RESTORE = "restore"
     TRUST = "trust"
     CLUSTER = "cluster"
     UNKNOWN = "unknown"
 
 
 _BY_PREFIX = {k.value: k for k in Kind if k is not Kind.UNKNOWN}
-_OWN_GRAPH = ("graph", "schema")
+_OWN_GRAPH = ("graph", "schema", "restore")
 _QUERY, _UNKNOWN = Kind.QUERY, Kind.UNKNOWN
 
 
@@ -106,6 +107,11 @@ def query_address(graph: str, name: str) -> Address:
 def policy_address(name: str) -> Address:
     """`policy.<name>`."""
     return Address(f"policy.{name}")
+
+
+def restore_address(graph: str) -> Address:
+    """`restore.<id>`: rows of a graph that come back from an earlier version of it."""
+    return Address(f"restore.{graph}")
 
 
 def trust_address(cluster: str) -> Address:

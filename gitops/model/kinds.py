@@ -240,6 +240,34 @@ class PolicyKind(ResourceKind):
         return tuple(Address(scope) for scope in bindings if scope != CLUSTER_SCOPE)
 
 
+class RestoreKind(ResourceKind):
+    """Rows that come back from an earlier version of a graph, once; a declaration that goes changes nothing in the graph."""
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied when approved, once the schema of its graph is."""
+        graph = change.address.name
+        if change.action is Action.DELETE:
+            return _APPLIED
+        if graph in situation.pending:
+            return _RECOVERY_PENDING
+        if graph in situation.schema_unsettled or situation.waits(graph):
+            return _DEPENDENCY_WAITS
+        return _APPLIED if change.address in situation.approved else _NEEDS_APPROVAL
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
+        """Every restore is gated."""
+        return None if change.action is Action.DELETE else Gate("restoring rows replaces those that the types have now")
+
+    def is_about_data(self, change: Change) -> bool:
+        """A restore is."""
+        return change.action is not Action.DELETE
+
+    def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
+        """Its graph and the schema of that."""
+        graph, schema = address.graph_address, address.schema_address
+        return () if graph is None or schema is None else (graph, schema)
+
+
 class TrustKind(ResourceKind):
     """The keys and rules of a branch ledger: people who may change them may approve anything, so they are gated."""
 
@@ -282,6 +310,7 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
         Kind.SCHEMA: SchemaKind(),
         Kind.QUERY: QueryKind(),
         Kind.POLICY: PolicyKind(),
+        Kind.RESTORE: RestoreKind(),
         Kind.TRUST: TrustKind(),
         Kind.CLUSTER: ClusterKind(),
         Kind.UNKNOWN: UnknownKind(),

@@ -33,7 +33,7 @@ class UndonePart:
     """A part of a change that does not simply come back: a type, a property (`Person.nick`), or a whole graph.
 
     `version` is the newest version of the graph that has its data, with that many `rows`; None where no version is known.
-    `words` say it in a line.
+    `words` say it in a line. `comes_back` says that it is a type that is added again, whose rows can be restored as a whole.
     """
 
     name: str
@@ -41,6 +41,7 @@ class UndonePart:
     words: str
     version: int | None = None
     rows: int | None = None
+    comes_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

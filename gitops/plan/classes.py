@@ -6,7 +6,7 @@
 | a text is published | stage: it is found by its digest, and the commit binds it |
 | a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
 | a migration only drops | finish: readers let go of what it drops with the commit |
-| any other migration | pivot: it changes what is in use, and cannot be taken back |
+| any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
 | a text, a schema or keys and rules leave or change in the ledger alone | commit |
 | a graph is deleted | finish: it destroys data |
 
@@ -83,6 +83,8 @@ def _classify(change: Change) -> Classified:
             return _classify_migration(change.migration)
         case Kind.SCHEMA if not deleted:
             return Classified(Effect.STAGE, "it is created with its graph")
+        case Kind.RESTORE if not deleted:
+            return Classified(Effect.PIVOT, "it replaces rows that are in use, and cannot be taken back")
         case Kind.TRUST | Kind.CLUSTER:
             return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
         case _ if deleted:

@@ -53,6 +53,8 @@ _REASONS = {
     (Kind.QUERY, Kind.SCHEMA): "schema_query",
     (Kind.QUERY, Kind.GRAPH): "graph_query",
     (Kind.POLICY, Kind.GRAPH): "policy_target",
+    (Kind.RESTORE, Kind.GRAPH): "graph_restore",
+    (Kind.RESTORE, Kind.SCHEMA): "schema_restore",
 }
 _GUARD = (Kind.POLICY, Kind.GRAPH)
 _NO_LOCKS: Mapping[Address, tuple[LockClaim, ...]] = MappingProxyType({})

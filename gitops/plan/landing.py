@@ -20,6 +20,7 @@ from gitops.model.address import Address, Kind, cluster_address, of_kind, schema
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import Intent, LedgerState
 from gitops.model.plan import Plan
+from gitops.model.restore import restore_order
 from gitops.model.scope import ScopeChange
 from gitops.plan.draft import UNKNOWN_DATA, recorded_data
 from gitops.plan.probe import GraphProbe, probe_graph
@@ -160,12 +161,14 @@ def foresee_recovery(current: Session, intents: tuple[Intent, ...]) -> Sweep | N
 def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
     """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned.
 
-    A graph that vanished and is back is refused its creation before that is approved: its data need not be given up.
+    A graph that vanished and is back is refused its creation before that is approved: its data need not be given up. So is a
+    restore from a version that is not there.
     """
     changes = {change.address: change for change in plan.changes}
     at_hand, found = current.opened.data_at_hand, []
     applied = [Address(node.id) for node in sorted(plan.graph.nodes, key=lambda n: n.position)]
     again = [a for a, c in changes.items() if c.action is Action.CREATE and c.before is not None and a not in applied]
+    again += [a for a in of_kind(changes, Kind.RESTORE) if a not in applied and a not in again]
     for address in (*applied, *again):
         try:
             match changes.get(address):
@@ -175,6 +178,8 @@ def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
                     _check_create(current, change)
                 case Change(address=Address(kind=Kind.GRAPH), action=Action.DELETE) as change if at_hand:
                     _check_delete(current, change, plan)
+                case Change(address=Address(kind=Kind.RESTORE), action=Action.CREATE | Action.UPDATE) if at_hand:
+                    replaced_rows(current, address)
                 case _:
                     pass
         except GitopsError as error:
@@ -204,6 +209,14 @@ def _check_update(current: Session, change: Change) -> None:
         return
     source = current.desired.resources[change.address].content or b""
     check_migration(stores.engine, stores.graph_uri(change.address.name), change, source)
+
+
+def replaced_rows(current: Session, address: Address) -> int:
+    """How many rows a declared restore replaces now. Raises GitopsError where it cannot be done."""
+    resources = current.desired.resources
+    schema = resources[schema_address(address.name)].content or b""
+    order = restore_order(resources[address])
+    return current.opened.engine.check_restore(current.opened.graph_uri(address.name), order, schema)
 
 
 def _check_create(current: Session, change: Change) -> None:

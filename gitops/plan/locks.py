@@ -74,7 +74,8 @@ def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
 def moves_graph(change: Change) -> bool:
     """Whether the change touches a live graph; a schema is created and deleted by its graph, which does the moving."""
     kind = change.address.kind
-    return kind is Kind.GRAPH or (kind is Kind.SCHEMA and change.action is Action.UPDATE)
+    restores = kind is Kind.RESTORE and change.action is not Action.DELETE
+    return restores or kind is Kind.GRAPH or (kind is Kind.SCHEMA and change.action is Action.UPDATE)
 
 
 def lock_claims(

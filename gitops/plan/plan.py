@@ -32,7 +32,15 @@ from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
-from gitops.plan.landing import check_move, debts_stop, foresee_recovery, graph_refusals, left_out, warn_of_lost_graphs
+from gitops.plan.landing import (
+    check_move,
+    debts_stop,
+    foresee_recovery,
+    graph_refusals,
+    left_out,
+    replaced_rows,
+    warn_of_lost_graphs,
+)
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.recorded import kept_data, recorded_graphs
 from gitops.plan.texts import changed_texts
@@ -239,7 +247,10 @@ def _seen_data(
         if live:
             with suppress(GitopsError):
                 reading = stores.engine.read(stores.graph_uri(graph.name))
-                seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
+                rows = (
+                    reading.rows if change.address.kind is not Kind.RESTORE else replaced_rows(current, change.address)
+                )
+                seen = Seen(reading.incarnation, rows, reading.manifest_version)
         if seen is None and (not live or _is_gone(stores, state, graph)):
             seen = recorded_data(state, graph)
             if seen is not None and not live:

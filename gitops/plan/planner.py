@@ -28,6 +28,7 @@ from gitops.model.plan import (
     TrustChange,
 )
 from gitops.model.resource import Dependency, DesiredState, edges_near
+from gitops.model.restore import restore_words
 from gitops.model.scope import ScopeChange
 from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
@@ -164,9 +165,14 @@ def _describe(
     changes = tuple(
         # Only updates of schemas have a preview.
         replace(change, migration=inputs.previews.get(change.address), seen=inputs.seen.get(change.address))
-        if change.address.kind in (Kind.GRAPH, Kind.SCHEMA)
+        if change.address.kind in (Kind.GRAPH, Kind.SCHEMA, Kind.RESTORE)
         else change
         for change in differences
+    )
+    restored = {c.address for c in changes if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
+    changes = tuple(
+        replace(c, details=(restore_words(inputs.desired.resources[c.address]),)) if c.address in restored else c
+        for c in changes
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending, inputs.state.resources)

@@ -116,7 +116,8 @@ def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
         yield UndonePart(name, Undo.UNKNOWN, f"{what}: which version of the graph has its data is not known here")
     elif (held := kept.held.get(added)) is not None:
         has = f"has it in {held.rows} rows" if "." in name else f"has {held.rows} rows of it"
-        yield UndonePart(name, Undo.RESTORABLE, f"{what}: version {held.version} {has}", held.version, held.rows)
+        words = f"{what}: version {held.version} {has}"
+        yield UndonePart(name, Undo.RESTORABLE, words, held.version, held.rows, comes_back="." not in name)
     elif not kept.complete:
         yield UndonePart(name, Undo.LOST, f"{what}: no version that is kept has its data")
 

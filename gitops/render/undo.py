@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from gitops.model.plan import Plan
-from gitops.model.undo import Undo, UndonePart
+from gitops.model.undo import Undo, Undoing, UndonePart
 
 __all__ = ["undo_counts", "undo_forms", "undo_lines", "undo_rows"]
 
@@ -23,8 +23,26 @@ def undo_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     """One row for each change that does not simply come back, the worst first: its `resource`, its class and its lines."""
     worse = [each for each in plan.undoings if each.undo is not Undo.REVERSIBLE]
     return tuple(
-        {"resource": each.resource, "undo": each.undo.value, "lines": tuple(part.words for part in each.parts)}
+        {
+            "resource": each.resource,
+            "undo": each.undo.value,
+            "lines": tuple(part.words for part in each.parts),
+            "restore": restore_lines(each),
+        }
         for each in sorted(worse, key=lambda each: (_WORST_FIRST.index(each.undo), each.resource))
+    )
+
+
+def restore_lines(undoing: Undoing) -> tuple[str, ...]:
+    """What to add to `cluster.yaml` so that the rows of types that come back empty come back too; one line for each version."""
+    types: dict[int, list[str]] = {}
+    for part in undoing.parts:
+        if part.comes_back and part.version is not None:
+            types.setdefault(part.version, []).append(part.name)
+    graph = undoing.resource.name
+    return tuple(
+        f"restores: {{{graph}: {{version: {version}, types: [{', '.join(sorted(names))}]}}}}"
+        for version, names in sorted(types.items())
     )
 
 
@@ -36,6 +54,7 @@ def undo_lines(plan: Plan) -> list[str]:
     for row in undo_rows(plan):
         lines.append(f"    {row['resource']}: {row['undo']}")
         lines += [f"      {words}" for words in row["lines"]]
+        lines += [f"      to have its rows again, add to cluster.yaml: {line}" for line in row["restore"]]
     return lines
 
 

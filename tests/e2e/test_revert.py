@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from gitops.graph import show
+from tests.e2e.test_scopes import findings
 from tests.support.loop import FILES, MAIN, Loop
-from tests.support.loop_data import load
+from tests.support.loop_data import load, rows
 
 pytestmark = pytest.mark.e2e
 
@@ -54,6 +56,7 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     dropped.move(MAIN, dropped.commit("alice", {"cluster/legacy.pg": LATER}))
     before = dropped.gitops("alice", "revert", "7", "--dry-run").text
     assert "revert entry 7 of brain: 2 changes taken back\n cluster/notes.gq | 2 +-" in before
+    assert " before it, graph notes was at version 4, with 8 rows\n" in before
     assert "request" not in before
     said = dropped.gitops("alice", "revert", "7").text
     assert "request 1: open for revert-brain-7" in said
@@ -96,3 +99,26 @@ def test_what_cannot_be_taken_back_is_refused_with_the_next_step(dropped: Loop) 
     ):
         refused = dropped.gitops("alice", *words, check=False)
         assert (refused.code != 0, code in refused.text, remedy in refused.text) == (True, True, True), refused.text
+
+
+def test_dropped_rows_come_back_in_the_request_that_reverts_the_drop(dropped: Loop) -> None:
+    """The journey: a type is dropped with its rows, the drop is reverted, and the team asks for the rows in the same request."""
+    dropped.gitops("alice", "revert", "7")
+    comment = dropped.comment(1)
+    asked = "restores: {notes: {version: 4, types: [Topic]}}"
+    assert asked in comment
+    branch = "refs/heads/revert-brain-7"
+    tip = dropped.tip(branch)
+    config = (dropped.file(tip, "cluster/cluster.yaml") or b"") + f"{asked}\n".encode()
+    dropped.move(branch, dropped.commit("alice", {"cluster/cluster.yaml": config}, tip))
+    assert "- **`IRREVERSIBLE`** `restore.notes`" in dropped.comment(1)
+    assert dropped.status(dropped.tip(branch), "plan").startswith("failure: ")
+    # An author does not approve it, and before the approval nothing of it is done.
+    dropped.sign_approval("bob", "restore.notes", request=1)
+    dropped.merge("carol", 1)
+    assert rows(dropped, "notes") == 8
+    assert [row["name"] for row in show.read_rows(str(dropped.graph("notes")), "Topic", 9)] == [
+        f"n{n}" for n in range(5)
+    ]
+    assert findings(dropped) == []
+    assert "restore.notes" in dropped.gitops("bot", "log", "--cluster", "brain", "--limit", "1", at=dropped.server).text

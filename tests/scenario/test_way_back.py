@@ -41,9 +41,13 @@ def load(cluster, kind, key, rows):
     if cluster.engine is cluster.twin:
         cluster.twin.load(cluster.uri("knowledge"), rows)
         return
-    records = "".join(json.dumps({"type": kind, "data": {key: f"n{n}"}}) + "\n" for n in range(rows))
+    load_rows(cluster, [{"type": kind, "data": {key: f"n{n}"}} for n in range(rows)])
+
+
+def load_rows(cluster, records):
+    lines = "".join(json.dumps(record) + "\n" for record in records)
     context = WriteContext(FixedClock(START), SequentialIds(900_000))
-    load_records(LoadRequest(cluster.uri("knowledge"), io.BytesIO(records.encode())), context)
+    load_records(LoadRequest(cluster.uri("knowledge"), io.BytesIO(lines.encode())), context)
 
 
 def undone(outcome):

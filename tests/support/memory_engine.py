@@ -17,6 +17,7 @@ from gitops.graph.port import (
     KeptData,
     MigrationPreview,
     PreparedVersion,
+    RestoreOrder,
 )
 from gitops.graph.snapshot import accept_schema, table_keys
 from gitops.language.schema.migration import empties, plan_migration
@@ -34,6 +35,7 @@ class MemoryGraph:
     fence: int = 0
     deleted: bool = False
     earlier: list[tuple[int, bytes, int]] = field(default_factory=list)
+    restored: RestoreOrder | None = None
 
 
 class MemoryEngine:
@@ -172,6 +174,31 @@ class MemoryEngine:
             return graph.version
 
         return _Staged("engine.migrate", publish, self._faults)
+
+    def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
+        """Refuse a version that was never made, and types that are in no schema."""
+        earlier = {version: source for version, source, _ in self._opened(uri).earlier}
+        if order.version not in earlier:
+            raise GitopsError("graph_version_unknown", f"{uri} has no version {order.version}", path=uri)
+        for source in (earlier[order.version], schema_source):
+            if not {f"node:{name}" for name in order.types} <= _names(source):
+                raise GitopsError("graph_restore_refused", f"no type {order.types}", path=uri)
+        graph = self._opened(uri)
+        return 0 if graph.restored == order else graph.rows
+
+    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+        """All rows of the graph are those of the version."""
+        graph = self._opened(uri)
+        if incarnation not in (None, graph.incarnation):
+            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        self.check_restore(uri, order, graph.source or b"")
+        (rows,) = (rows for version, _, rows in graph.earlier if version == order.version)
+        if (order, rows) == (graph.restored, graph.rows):
+            return graph.version
+        graph.earlier.append((graph.version, graph.source or b"", graph.rows))
+        graph.rows, graph.version, graph.restored = rows, graph.version + 1, order
+        graph.actors.append(actor)
+        return graph.version
 
     def fence(self, uri: str, fence: int) -> None:
         """Only raise the number, in a new version."""

@@ -20,8 +20,8 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.ancestry import includes_version, merge_bases
 from gitops.graph.history.diff import Row, RowDelta, TableVersion, row_deltas
-from gitops.graph.history.image import GraphImage, row_violations
 from gitops.graph.history.leases import hold_lease
+from gitops.graph.image import GraphImage, row_violations
 from gitops.graph.lines import check_name
 from gitops.graph.manifest import Manifest, TableEntry
 from gitops.graph.results import MergeResult, MergeStatus, RowProblem

@@ -105,14 +105,15 @@ def expired_versions(
 
 
 def _before_drops(store: ObjectStore, now: datetime) -> set[tuple[str, int]]:
-    """The versions before migrations of the last seven days that dropped tables or columns, and did not purge them."""
+    """The versions before what took rows out in the last seven days and did not purge them: a drop, or a restore."""
     kept: set[tuple[str, int]] = set()
     later: Manifest | None = None
     for n in line_numbers(store, layout.MAIN):
         manifest = find_manifest(store, n, layout.MAIN)
         if manifest is None:
             continue
-        if later is not None and later.operation == "migrate" and _drops(manifest, later):
+        dropped = later is not None and later.operation == "migrate" and _drops(manifest, later)
+        if dropped or (later is not None and later.operation == "restore"):
             kept.add((layout.MAIN, n))
         if version_time(manifest) <= now - _KEEP_DROPPED:
             break

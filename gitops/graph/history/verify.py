@@ -16,9 +16,9 @@ from itertools import chain
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph import layout
 from gitops.graph.history.datasets import call_driver
-from gitops.graph.history.image import GraphImage
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
+from gitops.graph.image import GraphImage
 from gitops.graph.lines import Line, read_branches, read_floor
 from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
 from gitops.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.config.cluster_yaml import parse_cluster
-from gitops.config.declaration import DeclaredCluster, DeclaredGraph, QueryRegistry, QuerySources
+from gitops.config.declaration import DeclaredCluster, DeclaredGraph, QueryRegistry, QuerySources, config_form
 
 
 def cluster_of(text: str) -> DeclaredCluster:
@@ -34,6 +34,32 @@ def test_the_smallest_cluster() -> None:
 @pytest.mark.parametrize("section", ["metadata", "state", "graphs", "policies"])
 def test_nothing_after_a_section_is_an_empty_section(section: str) -> None:
     assert cluster_of(f"version: 1\n{section}:\n") == cluster_of("version: 1\n")
+
+
+def test_a_restore_names_a_graph_a_version_and_types() -> None:
+    text = "version: 1\ngraphs: {g: {schema: g.pg}}\nrestores: {g: {version: 4, types: [B, A]}}\n"
+    (found,) = cluster_of(text).restores
+    assert (found.graph.value, found.version, [each.value for each in found.types]) == ("g", 4, ["B", "A"])
+    assert config_form(cluster_of(text))["restores"] == {"g": {"version": 4, "types": ["A", "B"]}}
+    assert "restores" not in config_form(cluster_of(text.partition("restores")[0]))
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("{h: {version: 4, types: [A]}}", "restores.h: no such graph is declared"),
+        ("{g: {version: 0, types: [A]}}", "restores.g.version: expected a number from 1"),
+        ("{g: {version: x, types: [A]}}", "restores.g.version: expected a number from 1"),
+        ("{g: {version: 4, types: []}}", "restores.g.types: expected a list of types"),
+        ("{g: {version: 4, types: A}}", "restores.g.types: expected a list of types"),
+        ("{g: {types: [A]}}", "restores.g.version: this key is required"),
+        ("{g: {version: 4, types: [A], rows: 1}}", "restores.g.rows: unknown key"),
+    ],
+)
+def test_a_restore_of_another_form_is_reported_at_its_place(written: str, place: str) -> None:
+    cluster, found = parse_cluster(f"version: 1\ngraphs: {{g: {{schema: g.pg}}}}\nrestores: {written}\n".encode())
+    assert cluster is None
+    assert [each.message.startswith(place) for each in found] == [True], found.to_json()
 
 
 @pytest.mark.parametrize("null", ["", "~", "null", "NULL"])
