@@ -118,14 +118,55 @@ def check_history(store: LedgerStore) -> None:
         assert store.changeset(each) == replay(mine)
 
 
-class ChangesetContract:
-    """Events, records and the index."""
+class ChangesetRaces:
+    """Writers that meet."""
 
     @pytest.fixture
     def imported(self, make_store: MakeStore) -> LedgerStore:
         store = make_store()
         store.commit(store.view(), write(state(1)))
         return store
+
+    def test_a_lost_race_gets_other_numbers(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *created(1, "a"))
+        first, second = make_store(), make_store()
+        view = second.view()
+        record(first, *drafts(1, RuntimeUpdated(member("a"), Runtime(RuntimeState.PROVISIONING, 1, AT, AT))))
+        try:
+            record(second, *drafts(1, ready("a")), view=view)
+        except ConflictError as lost:
+            if lost.code != "state_cas_mismatch":
+                raise
+            record(second, *drafts(1, ready("a")))
+        assert [event.seq for event in make_store().events()] == [1, 2, 3]
+        check_history(make_store())
+
+    def test_of_racing_runners_one_creates(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        stores = [make_store() for _ in range(4)]
+        numbers = [1, 1, 2, 2]
+
+        def attempt(each: LedgerStore, number: int) -> int:
+            for _ in range(8):
+                try:
+                    record(each, *created(number, "a"))
+                except ConflictError as error:
+                    if error.code != "state_cas_mismatch":
+                        raise
+                else:
+                    return number
+            raise AssertionError("it never got through")
+
+        results = together([partial(attempt, *pair) for pair in zip(stores, numbers, strict=True)])
+        winner = make_store().changesets().index.active
+        assert winner in (key(1), key(2))
+        for number, result in zip(numbers, results, strict=True):
+            assert result == number if key(number) == winner else isinstance(result, GitopsError)
+        assert {r.code for r in results if isinstance(r, GitopsError)} == {"changeset_active"}
+        assert len(make_store().events()) == 1
+
+
+class ChangesetContract(ChangesetRaces):
+    """Events, records and the index."""
 
     def test_a_ledger_without_changesets(self, make_store: MakeStore, imported: LedgerStore) -> None:
         for each in (imported, make_store()):
@@ -243,43 +284,6 @@ class ChangesetContract:
             record(imported, *created(1, "a", plan="cd" * 32))
         assert (refused.value.code, refused.value.path) == ("changeset_conflict", key(1))
         check_history(make_store())
-
-    def test_a_lost_race_gets_other_numbers(self, make_store: MakeStore, imported: LedgerStore) -> None:
-        record(imported, *created(1, "a"))
-        first, second = make_store(), make_store()
-        view = second.view()
-        record(first, *drafts(1, RuntimeUpdated(member("a"), Runtime(RuntimeState.PROVISIONING, 1, AT, AT))))
-        try:
-            record(second, *drafts(1, ready("a")), view=view)
-        except ConflictError as lost:
-            if lost.code != "state_cas_mismatch":
-                raise
-            record(second, *drafts(1, ready("a")))
-        assert [event.seq for event in make_store().events()] == [1, 2, 3]
-        check_history(make_store())
-
-    def test_of_racing_runners_one_creates(self, make_store: MakeStore, imported: LedgerStore) -> None:
-        stores = [make_store() for _ in range(4)]
-        numbers = [1, 1, 2, 2]
-
-        def attempt(each: LedgerStore, number: int) -> int:
-            for _ in range(8):
-                try:
-                    record(each, *created(number, "a"))
-                except ConflictError as error:
-                    if error.code != "state_cas_mismatch":
-                        raise
-                else:
-                    return number
-            raise AssertionError("it never got through")
-
-        results = together([partial(attempt, *pair) for pair in zip(stores, numbers, strict=True)])
-        winner = make_store().changesets().index.active
-        assert winner in (key(1), key(2))
-        for number, result in zip(numbers, results, strict=True):
-            assert result == number if key(number) == winner else isinstance(result, GitopsError)
-        assert {r.code for r in results if isinstance(r, GitopsError)} == {"changeset_active"}
-        assert len(make_store().events()) == 1
 
     def test_a_changeset_without_changes_is_one_write(self, make_store: MakeStore, imported: LedgerStore) -> None:
         record(imported, *whole(1))

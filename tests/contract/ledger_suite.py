@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from ledger_changesets import ChangesetContract
+from ledger_changesets import ChangesetRaces
 from ledger_samples import (
     CONTENT,
     POLICY,
@@ -357,5 +357,5 @@ class BlobContract:
         assert code_of(lambda: make_store().put_blob(address, content)) == "resource_payload_write_error"
 
 
-class LedgerContract(StateContract, LockContract, IntentContract, BlobContract, ChangesetContract):
+class LedgerContract(StateContract, LockContract, IntentContract, BlobContract, ChangesetRaces):
     """All that holds for every store."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ledger_changesets import ChangesetContract
 from ledger_documents import (
     DocumentContract,
 )
@@ -45,7 +45,7 @@ from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.memory_ledger import MemoryLedger
-from tests.support.memory_store import MemoryStore
+from tests.support.memory_store import BrokenStore, MemoryStore
 from tests.support.s3 import S3Place
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
@@ -71,7 +71,7 @@ def folder(store: ObjectStore) -> FolderLedger:
     return FolderLedger(store, clock=CLOCK, faults=NoFaults())
 
 
-class TestLocalFolder(LedgerContract, DocumentContract):
+class TestLocalFolder(LedgerContract, DocumentContract, ChangesetContract):
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         return tmp_path / "root"
@@ -85,7 +85,7 @@ class TestLocalFolder(LedgerContract, DocumentContract):
         return StoreFiles(LocalStore(root))
 
 
-class TestMemoryFolder(LedgerContract, DocumentContract):
+class TestMemoryFolder(LedgerContract, DocumentContract, ChangesetContract):
     @pytest.fixture
     def store(self) -> MemoryStore:
         return MemoryStore()
@@ -99,7 +99,7 @@ class TestMemoryFolder(LedgerContract, DocumentContract):
         return StoreFiles(store)
 
 
-class TestObjectStorage(LedgerContract, DocumentContract):
+class TestObjectStorage(LedgerContract, DocumentContract, ChangesetContract):
     @pytest.fixture
     def make_store(self, s3: S3Place) -> MakeStore:
         return lambda: folder(S3Store(s3.root))
@@ -109,7 +109,7 @@ class TestObjectStorage(LedgerContract, DocumentContract):
         return StoreFiles(S3Store(s3.root))
 
 
-class TestMemoryTwin(LedgerContract, DocumentContract):
+class TestMemoryTwin(LedgerContract, DocumentContract, ChangesetContract):
     @pytest.fixture
     def ledger(self) -> MemoryLedger:
         return MemoryLedger(clock=CLOCK)
@@ -130,44 +130,6 @@ class TestMemoryTwin(LedgerContract, DocumentContract):
         assert ledger.calls == Counter(commit=2, view=2)
         assert ledger.dump() == {layout.STATE: write_state(state(1)).decode()}
         assert [entry.state_revision for entry in ledger.entries] == [1]
-
-
-@dataclass
-class BrokenStore(MemoryStore):
-    """A store whose chosen operations on chosen keys fail, before or after they took effect."""
-
-    broken: set[tuple[str, str]] = field(default_factory=set)
-    too_late: bool = False
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def _run(self, operation: str, key: str, act: Callable[[], object]) -> object:
-        if any(operation == o and key.startswith(prefix) for o, prefix in self.broken):
-            if self.too_late:
-                act()
-            raise RemoteError("storage_failed", "the disk is on fire", retryable=True)
-        return act()
-
-    def read(self, key: str) -> bytes | None:
-        return self._run("read", key, lambda: super(BrokenStore, self).read(key))  # type: ignore[return-value]
-
-    def create(self, key: str, data: bytes) -> bool:
-        return self._run("create", key, lambda: super(BrokenStore, self).create(key, data))  # type: ignore[return-value]
-
-    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
-        return self._run(  # type: ignore[return-value]
-            "replace", key, lambda: super(BrokenStore, self).replace(key, data, expected=expected)
-        )
-
-    def write(self, key: str, data: bytes) -> None:
-        self._run("write", key, lambda: super(BrokenStore, self).write(key, data))
-
-    def delete(self, key: str) -> None:
-        self._run("delete", key, lambda: super(BrokenStore, self).delete(key))
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        return self._run("names", prefix, lambda: super(BrokenStore, self).names(prefix))  # type: ignore[return-value]
 
 
 def test_a_state_that_cannot_be_read_is_not_absent() -> None:

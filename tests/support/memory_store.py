@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.storage.port import split_key, split_prefix
 
-__all__ = ["MemoryStore"]
+__all__ = ["BrokenStore", "MemoryStore"]
 
 
 class MemoryStore:
@@ -91,3 +93,41 @@ class MemoryStore:
     def _require_folders(self, parts: tuple[str, ...], depth: int) -> None:
         if any(parts[: level + 1] in self._objects for level in range(depth)):
             raise RemoteError(Code.STORAGE_FAILED, f"a part of {'/'.join(parts)} is an object, not a folder")
+
+
+@dataclass
+class BrokenStore(MemoryStore):
+    """A store whose chosen operations on chosen keys fail, before or after they took effect."""
+
+    broken: set[tuple[str, str]] = field(default_factory=set)
+    too_late: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def _run(self, operation: str, key: str, act: Callable[[], object]) -> object:
+        if any(operation == o and key.startswith(prefix) for o, prefix in self.broken):
+            if self.too_late:
+                act()
+            raise RemoteError("storage_failed", "the disk is on fire", retryable=True)
+        return act()
+
+    def read(self, key: str) -> bytes | None:
+        return self._run("read", key, lambda: super(BrokenStore, self).read(key))  # type: ignore[return-value]
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._run("create", key, lambda: super(BrokenStore, self).create(key, data))  # type: ignore[return-value]
+
+    def replace(self, key: str, data: bytes, *, expected: bytes) -> bool:
+        return self._run(  # type: ignore[return-value]
+            "replace", key, lambda: super(BrokenStore, self).replace(key, data, expected=expected)
+        )
+
+    def write(self, key: str, data: bytes) -> None:
+        self._run("write", key, lambda: super(BrokenStore, self).write(key, data))
+
+    def delete(self, key: str) -> None:
+        self._run("delete", key, lambda: super(BrokenStore, self).delete(key))
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return self._run("names", prefix, lambda: super(BrokenStore, self).names(prefix))  # type: ignore[return-value]

@@ -1,0 +1,180 @@
+"""The changesets of a ledger folder, whose files are written one by one: a crash between any two of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+from ledger_changesets import PASSING, check_history, created, drafts, key, ready, record, whole
+from ledger_samples import code_of, state, write
+
+from gitops.changesets.lifecycle import replay
+from gitops.core.faults import Faults, NoFaults
+from gitops.ledger import layout
+from gitops.ledger.changesets import read_events, read_index, read_record
+from gitops.ledger.folder import FolderLedger
+from gitops.model.changeset import ChangesetState, RollingBack
+from tests.support.clock import FixedClock
+from tests.support.memory_store import BrokenStore, MemoryStore
+
+CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
+STORY = ((*created(1, "a"),), drafts(1, ready("a"), PASSING[0]), drafts(1, *PASSING[1:]))
+"""The writes of a changeset; the last one comes with a state."""
+
+
+class CrashError(Exception):
+    """The process ends here."""
+
+
+class CrashAt:
+    """Ends the run at the n-th visit of a fault point, and remembers what was reached."""
+
+    def __init__(self, point: str = "", visit: int = 0) -> None:
+        self.reached: Counter[str] = Counter()
+        self._at = (point, visit)
+
+    def reach(self, point: str) -> None:
+        self.reached[point] += 1
+        if (point, self.reached[point]) == self._at:
+            raise CrashError(point)
+
+
+def folder(store: MemoryStore, faults: Faults | None = None) -> FolderLedger:
+    return FolderLedger(store, clock=CLOCK, faults=faults or NoFaults())
+
+
+def imported() -> MemoryStore:
+    store = MemoryStore()
+    ledger = folder(store)
+    ledger.commit(ledger.view(), write(state(1)))
+    return store
+
+
+def go_on(ledger: FolderLedger) -> None:
+    """Do what of the story is not done, as a run does that finds the record of an earlier one."""
+    found = ledger.changeset(key(1))
+    steps: dict[ChangesetState | None, int] = {None: 0, ChangesetState.PREPARING: 1, ChangesetState.PREPARED: 2}
+    for events in STORY[steps.get(None if found is None else found.state, 3) : 2]:
+        record(ledger, *events)
+    view = ledger.view()
+    assert view.state is not None
+    if view.state.revision == 1:
+        ledger.commit(view, replace(write(state(2)), events=STORY[2]))
+
+
+def visits() -> Iterator[tuple[str, int]]:
+    watched = CrashAt()
+    go_on(folder(imported(), watched))
+    yield from (
+        (point, visit)
+        for point, times in watched.reached.items()
+        for visit in range(1, times + 1)
+        if point.startswith(("ledger.changeset.", "ledger.commit."))
+    )
+
+
+@pytest.mark.parametrize(("point", "visit"), sorted(visits()))
+def test_a_crash_between_two_files_is_a_crash_before_or_after_a_write(point: str, visit: int) -> None:
+    store = imported()
+    with pytest.raises(CrashError):
+        go_on(folder(store, CrashAt(point, visit)))
+    seen = folder(store)
+    check_history(seen)
+    # How many events there are is one of the moments between two writes, and the state agrees with them.
+    assert len(seen.events()) in (0, 1, 3, 6)
+    after = seen.view().state
+    assert after is not None
+    assert (after.revision == 2) == (len(seen.events()) == 6)
+    go_on(folder(store))
+    record(folder(store), *whole(2, "a"))
+    check_history(folder(store))
+    assert len(folder(store).events()) == 12
+    for number in (1, 2):
+        events = read_events(store.read(layout.events_key(key(number))) or b"")
+        assert read_record(store.read(layout.record_key(key(number))) or b"") == replay(events)
+        assert folder(store).changeset_of(f"{number:040x}") == (key(number),)
+
+
+def test_every_point_of_the_files_is_reached() -> None:
+    assert {point for point, _ in visits() if point.startswith("ledger.changeset.")} == {
+        f"ledger.changeset.{moment}_{step}"
+        for step in ("record", "announce", "confirm", "file")
+        for moment in ("before", "after")
+    }
+
+
+def test_a_state_without_events_settles_those_of_the_state_before() -> None:
+    store = imported()
+    with pytest.raises(CrashError):
+        go_on(folder(store, CrashAt("ledger.changeset.before_confirm", 1)))
+    ledger = folder(store)
+    ledger.commit(ledger.view(), write(state(3)))
+    check_history(folder(store))
+    assert len(folder(store).events()) == 6
+
+
+def test_events_that_were_announced_with_another_state_never_happened() -> None:
+    store = imported()
+    with pytest.raises(CrashError):
+        go_on(folder(store, CrashAt("ledger.changeset.after_announce", 1)))
+    ledger = folder(store)
+    assert read_index(store.read(layout.INDEX) or b"").committing is not None
+    ledger.commit(ledger.view(), write(state(2, other="a" * 64)))
+    assert read_index(store.read(layout.INDEX) or b"").committing is None
+    found = folder(store).changeset(key(1))
+    assert found is not None
+    assert found.state is ChangesetState.PREPARED
+    check_history(folder(store))
+
+
+def test_an_index_that_may_have_been_written_is_looked_at_again() -> None:
+    for too_late, events in ((False, 0), (True, 1)):
+        store = BrokenStore()
+        ledger = folder(store)
+        ledger.commit(ledger.view(), write(state(1)))
+        store.broken, store.too_late = {("create", layout.INDEX)}, too_late
+        assert code_of(partial(record, ledger, *STORY[0])) == "state_write_error"
+        store.broken = set()
+        assert len(ledger.events()) == events
+        go_on(ledger)
+        check_history(folder(store))
+
+
+def test_files_that_cannot_be_written_follow_with_the_next_write() -> None:
+    store = BrokenStore()
+    ledger = folder(store)
+    ledger.commit(ledger.view(), write(state(1)))
+    store.broken = {("create", layout.EVENTS), ("create", f"{layout.CHANGESETS}/chs-")}
+    record(ledger, *STORY[0])
+    assert store.read(layout.events_key(key(1))) is None
+    check_history(folder(store))
+    assert code_of(partial(record, ledger, *STORY[1])) == "state_write_error"
+    store.broken = set()
+    go_on(ledger)
+    check_history(folder(store))
+    assert len(read_events(store.read(layout.events_key(key(1))) or b"")) == 6
+
+
+def test_a_writer_that_was_held_up_does_not_undo_what_came_after_it() -> None:
+    store = imported()
+    late, events = folder(store), layout.events_key(key(1))
+    record(late, *STORY[0])
+    known = store.read(events)
+    record(folder(store), *STORY[1])
+    newer = store.read(events)
+    assert known != newer
+    record(late, *drafts(1, RollingBack("it failed", None)))
+    assert (store.read(events) or b"").startswith(newer or b"-")
+    check_history(folder(store))
+
+
+def test_a_document_that_cannot_be_read_is_a_problem_of_the_listing() -> None:
+    store = imported()
+    store.write(layout.INDEX, b"{}")
+    assert folder(store).changesets().problem
+    assert code_of(lambda: folder(store).changeset(key(1))) == "changeset_invalid"
+    assert code_of(lambda: record(folder(store), *STORY[0])) == "changeset_invalid"
