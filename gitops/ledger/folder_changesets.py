@@ -125,12 +125,18 @@ class FolderChangesets:
                 return
             # Rule 3: where another one wrote, it wrote this as well.
             with around(self._faults, "ledger.changeset", "file"):
-                if held is None:
+                if data is None:
+                    self._store.delete(path)
+                elif held is None:
                     self._store.create(path, data)
                 else:
                     self._store.replace(path, data, expected=held)
 
-        in_parallel(write, recording.files, self._store.parallel)
+        # What is removed is in the archive, and the lines that say who leaves are removed last.
+        removed = [path for path, data in recording.files.items() if data is None]
+        last = [path for path in recording.files if removed and path == layout.ENDED]
+        for paths in (recording.files.keys() - {*removed, *last}, removed, last):
+            in_parallel(write, paths, self._store.parallel)
 
     def _swap(self, index: ChangesetIndex) -> bool:
         """Replace the index that was read or written last; False if another one did."""

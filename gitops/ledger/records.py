@@ -8,14 +8,16 @@ Rules:
    nothing of those that still clean up.
 4. To create a changeset again with the same plan is to join the one that exists; that records nothing.
 5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
+6. When there are many of them, the oldest leave: what is left is their line in `archive.jsonl`, without what they listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.changesets.lifecycle import follow, replay
+from gitops.changesets.retention import outdated
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
@@ -27,6 +29,7 @@ from gitops.ledger.changesets import (
     read_events,
     read_index,
     read_record,
+    write_archive,
     write_ended,
     write_events,
     write_record,
@@ -47,29 +50,38 @@ from gitops.model.ledger import is_changeset_key
 __all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
 
 ReadFile = Callable[[str], bytes | None]
+Leaving = Callable[[Sequence[EndedChangeset], str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a write records: the numbered events, the records and the index after them, and the files beside the index."""
+    """What a write records: the numbered events, the records and the index after them, and the files beside the index.
+
+    A file that is None is removed: it belongs to one of the changesets `archived`.
+    """
 
     index: ChangesetIndex
     events: tuple[ChangesetEvent, ...]
     records: Mapping[str, Changeset]
-    files: Mapping[str, bytes]
+    files: Mapping[str, bytes | None]
+    archived: tuple[str, ...] = ()
 
 
 class ChangesetRecords:
     """The changesets of one ledger at one moment. Files are read when they are asked for, each once."""
 
-    def __init__(self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self, read: ReadFile, state_cas: Callable[[], str | None] = lambda: None, leaving: Leaving = outdated
+    ) -> None:
         """`read` gives a file of the ledger; `state_cas` the token of its state, for a store that writes file by file.
 
-        `pending` says that the index announces events whose fate the state decides.
+        `leaving` gives the keys of the ended changesets that go to the archive. `pending` says that the index announces events
+        whose fate the state decides.
 
         Raises IntegrityError `changeset_invalid`, also in all methods, and what `read` raises.
         """
         self._source = read
+        self._leaving = leaving
         self._files: dict[str, bytes | None] = {}
         self._records: dict[str, Changeset] = {}
         data = self._read(layout.INDEX)
@@ -132,7 +144,7 @@ class ChangesetRecords:
         """The ended changesets that are kept, the oldest end first; only those whose line contains a text."""
         data = self._read(layout.ENDED) or b""
         if self.newest:
-            data = self.unwritten().files.get(layout.ENDED, data)
+            data = self.unwritten().files.get(layout.ENDED) or data
         return read_ended(_lines(data, containing))
 
     def recording(self, drafts: Iterable[EventDraft]) -> Recording:
@@ -181,6 +193,8 @@ class ChangesetRecords:
         self.index, self.newest = recording.index, ()
         self._records |= recording.records
         self._files |= recording.files
+        for key in recording.archived:
+            self._records.pop(key, None)
 
     def stored(self, path: str) -> bytes | None:
         """A file as it was read or written last."""
@@ -194,7 +208,7 @@ class ChangesetRecords:
         events: tuple[ChangesetEvent, ...],
     ) -> Recording:
         """`lines` are all events of each changeset."""
-        files: dict[str, bytes] = {}
+        files: dict[str, bytes | None] = {}
         ended = []
         for key, record in records.items():
             files[layout.events_key(key)] = lines[key]
@@ -203,10 +217,21 @@ class ChangesetRecords:
                 (first,) = read_events(lines[key].splitlines(keepends=True)[0])
                 last = next(event.seq for event in reversed(events) if event.changeset == key)
                 ended.append(EndedChangeset(key, record.state, record.updated_at, first.seq, last, record.commits))
-        if ended:
-            known = self._read(layout.ENDED) or b""
-            files[layout.ENDED] = known + write_ended(e for e in ended if e.key.encode() not in known)
-        return Recording(index, events, records, files)
+        if not ended:
+            return Recording(index, events, records, files)
+        known = self._read(layout.ENDED) or b""
+        known += write_ended(each for each in ended if each.key.encode() not in known)
+        every = read_ended(known)
+        leaving = tuple(self._leaving(every, events[-1].at))
+        if leaving:
+            archive = self._read(layout.ARCHIVE) or b""
+            # Who died while they left has written some of them.
+            due = (records.get(key) or self.record(key) for key in leaving if key.encode() not in archive)
+            files[layout.ARCHIVE] = archive + write_archive(filter(None, due))
+            files |= {make(key): None for key in leaving for make in (layout.record_key, layout.events_key)}
+        # Its lines are removed last: they say who leaves.
+        files[layout.ENDED] = write_ended(each for each in every if each.key not in leaving) if leaving else known
+        return Recording(index, events, records, files, leaving)
 
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
         """Rule 3."""

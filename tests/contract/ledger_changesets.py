@@ -118,14 +118,18 @@ def check_history(store: LedgerStore) -> None:
         assert store.changeset(each) == replay(mine)
 
 
-class ChangesetRaces:
-    """Writers that meet."""
+class Imported:
+    """A ledger with a state."""
 
     @pytest.fixture
     def imported(self, make_store: MakeStore) -> LedgerStore:
         store = make_store()
         store.commit(store.view(), write(state(1)))
         return store
+
+
+class ChangesetRaces(Imported):
+    """Writers that meet."""
 
     def test_a_lost_race_gets_other_numbers(self, make_store: MakeStore, imported: LedgerStore) -> None:
         record(imported, *created(1, "a"))
@@ -312,3 +316,25 @@ class ChangesetContract(ChangesetRaces):
             record(imported, *created(1, part=part), *drafts(1, *PASSING, part=part))
             assert make_store().changesets().index.covered == covered
         assert len(make_store().changeset_of(commit_id(1))) == 2
+
+
+class RetentionContract(Imported):
+    """Records of long ago, for stores that write many files in little time."""
+
+    def test_old_records_leave_and_still_answer(self, make_store: MakeStore, imported: LedgerStore) -> None:
+        record(imported, *(event for number in range(1, 550) for event in whole(number)))
+        record(imported, *whole(550, "a"))
+        assert len(make_store().changeset_keys()) == len(make_store().events(key=None)) // 5 == 550
+        first = make_store().changeset(key(1))
+        record(imported, *created(551), *drafts(551, RollingBack("it failed", None), Failed("it failed")))
+        for store in (imported, make_store()):
+            assert len(store.changeset_keys()) == 551
+            assert store.changeset_keys()[-1] == key(1)
+            assert (store.changeset(key(1)), store.changeset_of(commit_id(1))) == (first, (key(1),))
+            assert store.events(key=key(1)) == store.events(key=key(51)) == ()
+            assert [event.seq for event in store.events()][:1] == [256]
+            assert len(store.changeset(key(550)).members) == 1  # type: ignore[union-attr]
+            assert store.changeset(key(551)).error == "it failed"  # type: ignore[union-attr]
+        # One that was archived is joined like every other.
+        record(make_store(), *whole(1))
+        assert make_store().changesets().index.seq == 550 * 5 + 1 + 3

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from ledger_changesets import ChangesetContract
+from ledger_changesets import ChangesetContract, RetentionContract
 from ledger_samples import (
     CONTENT,
     QUERY,
@@ -51,7 +51,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     return make_keys(tmp_path_factory.mktemp("keys"))
 
 
-class TestItsOwnRemote(LedgerContract, ChangesetContract):
+class TestItsOwnRemote(LedgerContract, ChangesetContract, RetentionContract):
     @pytest.fixture
     def make_store(self, tmp_path: Path, keys: Keys) -> MakeStore:
         return World(tmp_path, keys, None).ledger

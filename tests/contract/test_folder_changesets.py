@@ -178,3 +178,28 @@ def test_a_document_that_cannot_be_read_is_a_problem_of_the_listing() -> None:
     assert folder(store).changesets().problem
     assert code_of(lambda: folder(store).changeset(key(1))) == "changeset_invalid"
     assert code_of(lambda: record(folder(store), *STORY[0])) == "changeset_invalid"
+
+
+@pytest.fixture(scope="module")
+def crowded() -> MemoryStore:
+    """A ledger with as many ended changesets as it keeps."""
+    store = imported()
+    record(folder(store), *(event for number in range(1, 551) for event in whole(number)))
+    return store
+
+
+@pytest.mark.parametrize("visit", [3, 4, 30, 105, 106])
+def test_a_crash_while_records_leave_loses_none(crowded: MemoryStore, visit: int) -> None:
+    store = crowded.copy()
+    with pytest.raises(CrashError):
+        record(folder(store, CrashAt("ledger.changeset.after_file", visit)), *whole(551))
+    for _ in range(2):
+        seen = folder(store)
+        assert len(set(seen.changeset_keys())) == len(seen.changeset_keys()) == 551
+        for number in (1, 25, 51, 52, 551):
+            found = seen.changeset(key(number))
+            assert (found is not None and found.ended, seen.changeset_of(f"{number:040x}")) == (True, (key(number),))
+        record(seen, *whole(551))
+        seen.commit(seen.view(), write(state(2 if seen.view().state == state(1) else 3)))
+    assert len(store.names(layout.EVENTS)) == 500
+    assert len((store.read(layout.ARCHIVE) or b"").splitlines()) == 51

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from ledger_changesets import ChangesetContract
+from ledger_changesets import ChangesetContract, RetentionContract
 from ledger_documents import (
     DocumentContract,
 )
@@ -85,7 +85,7 @@ class TestLocalFolder(LedgerContract, DocumentContract, ChangesetContract):
         return StoreFiles(LocalStore(root))
 
 
-class TestMemoryFolder(LedgerContract, DocumentContract, ChangesetContract):
+class TestMemoryFolder(LedgerContract, DocumentContract, ChangesetContract, RetentionContract):
     @pytest.fixture
     def store(self) -> MemoryStore:
         return MemoryStore()
@@ -109,7 +109,7 @@ class TestObjectStorage(LedgerContract, DocumentContract, ChangesetContract):
         return StoreFiles(S3Store(s3.root))
 
 
-class TestMemoryTwin(LedgerContract, DocumentContract, ChangesetContract):
+class TestMemoryTwin(LedgerContract, DocumentContract, ChangesetContract, RetentionContract):
     @pytest.fixture
     def ledger(self) -> MemoryLedger:
         return MemoryLedger(clock=CLOCK)

@@ -294,7 +294,10 @@ class MemoryLedger(ChangesetReader):
 def _record_events(files: dict[str, bytes], events: Sequence[EventDraft]) -> None:
     recording = ChangesetRecords(files.get).recording(events)
     if recording.events:
-        files |= {**recording.files, layout.INDEX: write_index(recording.index)}
+        files |= {path: data for path, data in recording.files.items() if data is not None}
+        files[layout.INDEX] = write_index(recording.index)
+        for path in (path for path, data in recording.files.items() if data is None):
+            files.pop(path, None)
 
 
 def _inside(files: Mapping[str, bytes], folder: str) -> list[FoundDocument]:

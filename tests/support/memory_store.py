@@ -36,6 +36,13 @@ class MemoryStore:
         """The name of the store and the key."""
         return f"{self._location.rstrip('/')}/{key}"
 
+    def copy(self) -> MemoryStore:
+        """Another store with the same objects."""
+        other = MemoryStore(self._location)
+        with self._lock:
+            other._objects = dict(self._objects)
+        return other
+
     def read(self, key: str) -> bytes | None:
         """The content, or None when there is no such object."""
         parts = split_key(key)
