@@ -8,8 +8,8 @@ from gitops.audit.walk import Walk
 from gitops.config.load import load_desired
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
-from gitops.ledger import layout
 from gitops.ledger.chain import VerifiedEntry, trust_files
+from gitops.ledger.records import Recording
 from gitops.model.address import Kind
 from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState, SourceRevision, changeset_key
 from gitops.model.resource import DesiredState
@@ -18,13 +18,13 @@ from gitops.plan.planner import diff
 __all__ = ["check_source"]
 
 
-def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded: Recording | None) -> None:
     """Raise IntegrityError `ledger_source_mismatch` or `ledger_entry_invalid` for the first difference."""
     entry, reader, source = found.entry, walk.reader, found.entry.source
     if source is None or entry.config_digest is None:
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the entry does not name its source commit")
     merged = changeset_key(entry.target.cluster, "merge", source.commit)
-    if entry.changeset != merged and not _has_events(walk, found):
+    if entry.changeset != (merged if recorded is None else recorded.events[-1].changeset):
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the changeset is not that of the source commit")
     converged = state.config_digest != walk.state.config_digest
     if converged and state.config_digest != entry.config_digest:
@@ -45,12 +45,6 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     if walk.previous is None or found.before.digest_in(version) != found.after.digest_in(version):
         _check_trust(walk, found, source)
     _check_authors(walk, found, source)
-
-
-def _has_events(walk: Walk, found: VerifiedEntry) -> bool:
-    """Whether an entry records events of changesets."""
-    before = None if walk.previous is None else walk.reader.read(walk.previous.commit.tree, layout.INDEX)
-    return walk.reader.read(found.commit.tree, layout.INDEX) != before
 
 
 def _declared(walk: Walk, tree: str) -> DesiredState | None:

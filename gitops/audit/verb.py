@@ -4,7 +4,7 @@ Per entry, in order; the first step that fails is the finding, and nothing after
 
 1. The entry follows the one before: parents, number, time, target.
 2. It is signed by a ledger key in force before it, at its own time.
-3. Its message is the one of its document.
+3. Its records of changesets are what their events give, and its message is the one of its document and its events.
 4. Its approvals, emergencies and countersignatures hold, as `gitops.audit.approvals` says, and the revocations that it takes
    in, as `gitops.audit.revocations` says.
 5. Keys and rules after it are those that it names, and moved only by an approved change.
@@ -53,6 +53,7 @@ from gitops.git.port import GitReader
 from gitops.ledger.chain import REVOCATIONS, VerifiedEntry, read_verified_entry
 from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.layout import blob_key
+from gitops.ledger.record_check import check_records
 from gitops.ledger.trailers import commit_message
 from gitops.ledger.witnesses import Anchor, WitnessedLedger
 from gitops.model.address import Address, trust_address
@@ -160,7 +161,9 @@ def _revocations(
 def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     found = read_verified_entry(walk.reader, commit_id, walk.known)  # 1 (parents) and 2
     _check_order(walk, found, number)  # 1
-    if found.commit.message != commit_message(found.entry):  # 3
+    before = None if walk.previous is None else walk.previous.commit.tree
+    recorded = check_records(walk.reader, before, found.commit.tree)  # 3
+    if found.commit.message != commit_message(found.entry, recorded):  # 3
         raise IntegrityError(Code.LEDGER_ENTRY_INVALID, "the commit message is not the one of the entry")
     approved = check_approvals(walk, found)  # 4
     check_revocations(walk, found)  # 4
@@ -175,7 +178,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     check_debt_records(walk, found, state)  # 4, of the state
     check_revocation_records(walk, found, state)  # 4, of the state
     _check_blobs(walk, found, state)  # 7
-    check_source(walk, found, state)  # 8
+    check_source(walk, found, state, recorded)  # 8
     check_migrations(walk, found)  # 9
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)

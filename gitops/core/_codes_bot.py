@@ -219,6 +219,12 @@ changeset_active | E | another changeset is active
 changeset_overlap | E | an earlier changeset still cleans up what this one changes
   a changeset is committed, and data or bindings that it replaced are not removed yet
   -> wait until it is finalized, and run the command again; show it: gitops changeset show KEY
+changeset_mismatch | E | the record of a changeset is not what its events give
+  events or records of changesets in a ledger entry were edited, or made by something else than this program
+  -> do not apply; show the entries: gitops audit; then show the repair: gitops ledger repair
+trailer_mismatch | E | the message of a ledger commit contradicts the ledger
+  a trailer of the commit names another changeset, state, event or number than the files of the commit
+  -> trust the files, not the message; show the entries: gitops audit
 changeset_conflict | E | the changeset exists with another plan
   a merge that was planned before gives another plan now: the applied state or the program has changed since
   -> show what became of it: gitops changeset show KEY; then, if it has failed: gitops changeset retry KEY

@@ -187,6 +187,8 @@ class Code(StrEnum):
     CHANGESET_STATE_INVALID = "changeset_state_invalid"
     CHANGESET_ACTIVE = "changeset_active"
     CHANGESET_OVERLAP = "changeset_overlap"
+    CHANGESET_MISMATCH = "changeset_mismatch"
+    TRAILER_MISMATCH = "trailer_mismatch"
     CHANGESET_CONFLICT = "changeset_conflict"
     CHANGESET_NOT_FOUND = "changeset_not_found"
     CHANGESET_NOT_ENDED = "changeset_not_ended"

@@ -247,7 +247,8 @@ class BranchLedger(BranchReader):
             files = {**files, **recorded.files, layout.INDEX: write_index(recorded.index)}
         # The files of the caller replace staged ones: a retired sidecar is not amended again.
         with around(self._faults, "ledger.branch", "sign"):
-            return _Draft(self._sign(view, next_entry(entry, view), {**staged, **files}), staged, recorded)
+            found = self._sign(view, next_entry(entry, view), {**staged, **files}, recorded)
+        return _Draft(found, staged, recorded)
 
     def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
         """Push a signed entry on top of `view`; what was `written` is not read again, since that takes long.
@@ -296,7 +297,9 @@ class BranchLedger(BranchReader):
             digest = found.after.digest
             file.write(StorageAnchor(target.cluster, target.repository, genesis, found.commit.id, entry.number, digest))
 
-    def _sign(self, view: LedgerView, entry: LedgerEntry, files: Files) -> VerifiedEntry:
+    def _sign(
+        self, view: LedgerView, entry: LedgerEntry, files: Files, recorded: Recording | None = None
+    ) -> VerifiedEntry:
         """Write the commit of an entry, and verify it before it is pushed."""
         if self._place.signing_key is None:
             raise GitopsError(Code.SIGNING_KEY_MISSING, "entries of a branch ledger are signed", path=self._ref)
@@ -304,7 +307,7 @@ class BranchLedger(BranchReader):
         tree = self._store.write_files(base, {**files, ENTRY: write_entry(entry)})
         before = () if view.head is None else (view.head,)
         author = replace(self._place.author, time=int(self._clock.now().timestamp()))
-        commit = NewCommit(tree, (*before, *entry.carried), author, commit_message(entry))
+        commit = NewCommit(tree, (*before, *entry.carried), author, commit_message(entry, recorded))
         oid = self._store.write_commit(commit, signing_key=self._place.signing_key)
         try:
             return read_verified_entry(self._store, oid)

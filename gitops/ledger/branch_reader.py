@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, GitopsError, IntegrityError, RemoteError
@@ -16,6 +17,7 @@ from gitops.ledger.evidence import announced_evidence, read_decision_evidence, r
 from gitops.ledger.heads import BranchSettings, Heads
 from gitops.ledger.port import ApprovalListing, IntentListing, LedgerView
 from gitops.ledger.readings import FoundDocument, approval_listing, intent_listing, view_of
+from gitops.ledger.record_check import check_trailers
 from gitops.ledger.records import ChangesetReader, ChangesetRecords
 from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.address import Address
@@ -112,6 +114,18 @@ class BranchReader(ChangesetReader):
             found = f"{file.place}, entry {anchor.number}"
             return FormerLedger(anchor.genesis, anchor.head, found, anchor.trust_digest)
         return self._heads.former()
+
+    def check_trailers(self, key: str) -> None:
+        """Compare the message of each entry that has events of a changeset with its files, back to the one that created it."""
+        events = self.events(key=key)
+        at = self._head() if events else None
+        while at is not None:
+            commit = self._store.commit(at)
+            index = ChangesetRecords(partial(self._store.read, commit.tree)).index
+            if index.seq < events[0].seq:
+                return
+            check_trailers(self._store, at)
+            at = next(iter(commit.parents), None)
 
     def _view_at(self, found: VerifiedEntry) -> LedgerView:
         state, sound = (self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND))

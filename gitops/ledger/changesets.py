@@ -50,6 +50,7 @@ from gitops.model.plan import Effect
 __all__ = [
     "RUNTIME_UPDATE",
     "ChangesetIndex",
+    "event_type",
     "read_archive",
     "read_ended",
     "read_events",
@@ -206,6 +207,14 @@ _HAPPENING = variants("type", {name: (kind, {"data": members}) for name, (kind, 
 _ENVELOPE: Form[Any] = record(dict, {"seq": integer(1), "at": TIME, "cluster": LINE, "changeset": _KEY})
 
 
+_TYPES = {kind: name for name, (kind, _) in _KINDS.items()}
+
+
+def event_type(happening: model.Happening) -> str:
+    """The name of what happened, as it stands in the document of an event."""
+    return _TYPES[type(happening)]
+
+
 def _read_event(value: Any) -> model.ChangesetEvent:
     members = dict(OBJECT.read(value))
     what = {name: members.pop(name) for name in ("type", "data") if name in members}
@@ -242,7 +251,7 @@ def write_events(events: Iterable[model.ChangesetEvent]) -> bytes:
 
 # -- changesets/ended.jsonl, changesets/archive.jsonl ------------------------------------------------------------------
 
-_ENDED = Document(
+ENDED = Document(
     versions={
         1: record(
             model.EndedChangeset,
@@ -263,12 +272,12 @@ _ENDED = Document(
 
 def read_ended(data: bytes) -> tuple[model.EndedChangeset, ...]:
     """The lines of the ended changesets that are kept, the oldest end first. Raises IntegrityError `changeset_invalid`."""
-    return _read_lines(_ENDED, data)
+    return _read_lines(ENDED, data)
 
 
 def write_ended(ended: Iterable[model.EndedChangeset]) -> bytes:
     """Lines to be appended to those that were written before."""
-    return _write_lines(_ENDED, ended)
+    return _write_lines(ENDED, ended)
 
 
 def read_archive(data: bytes) -> tuple[model.Changeset, ...]:

@@ -212,6 +212,13 @@ class LedgerReader(Protocol):
         """The keys of the changesets that bring in a merge commit, the newest first."""
         ...
 
+    def check_trailers(self, key: str) -> None:
+        """Compare the messages of the ledger's commits about a changeset with their files, which count.
+
+        Raises IntegrityError `trailer_mismatch`, `changeset_mismatch`.
+        """
+        ...
+
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
         """The events with a number above `after`, of one changeset or of all, in their order.
 

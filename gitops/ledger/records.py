@@ -298,6 +298,9 @@ class ChangesetReader:
         """The changesets as they are now. Raises GitopsError."""
         raise NotImplementedError
 
+    def check_trailers(self, key: str) -> None:
+        """Nothing to compare: a folder keeps no messages."""
+
     def changesets(self) -> ChangesetListing:
         """What is open; a ledger that cannot be read is a problem of the listing."""
         try:

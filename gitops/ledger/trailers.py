@@ -1,7 +1,7 @@
 """The message of a ledger commit: a subject, the changes, and trailers that `git log` and its tools can search.
 
-Trailers are an index of the entry beside them, never the truth: an auditor compares them with the entry, and the bot knows
-its own commits by their signature, not by these lines.
+Trailers are an index of the entry and the events beside them, never the truth: an auditor compares them with these, and the bot
+knows its own commits by their signature, not by these lines.
 Source: git-interpret-trailers(1).
 """
 
@@ -13,7 +13,10 @@ from collections import Counter
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents.forms import is_line
+from gitops.ledger.changesets import event_type
+from gitops.ledger.records import Recording
 from gitops.model.change import Disposition
+from gitops.model.changeset import Created
 from gitops.model.ledger import EntryKind, LedgerEntry
 
 __all__ = ["commit_message", "parse_trailers", "trailers"]
@@ -23,8 +26,10 @@ _MAX_LISTED = 50
 _MAX_MESSAGE = 1024 * 1024
 
 
-def trailers(entry: LedgerEntry) -> tuple[tuple[str, str], ...]:
+def trailers(entry: LedgerEntry, recorded: Recording | None = None) -> tuple[tuple[str, str], ...]:
     """Names and values, in the order in which they are written; what the entry does not have is left out.
+
+    `recorded` are its events of changesets: each changeset with its state after them, the types of the events, their numbers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """
@@ -33,7 +38,7 @@ def trailers(entry: LedgerEntry) -> tuple[tuple[str, str], ...]:
         ("Environment", entry.target.environment),
         ("Entry", str(entry.number)),
         ("Operation", entry.operation),
-        ("Changeset", entry.changeset),
+        *([("Changeset", entry.changeset)] if recorded is None else _changesets(recorded)),
         ("Merge-Commit", None if entry.source is None else entry.source.commit),
         ("Plan-Digest", entry.plan_digest),
         ("Config-Digest", entry.config_digest),
@@ -48,16 +53,29 @@ def trailers(entry: LedgerEntry) -> tuple[tuple[str, str], ...]:
     return tuple((name, _line(name, value)) for name, value in pairs if value is not None)
 
 
-def commit_message(entry: LedgerEntry) -> str:
+def _changesets(recorded: Recording) -> list[tuple[str, str]]:
+    events = recorded.events
+    pairs = []
+    for key in dict.fromkeys(event.changeset for event in events):
+        record = recorded.records[key]
+        pairs += [("Changeset", key), ("Changeset-State", record.state.value)]
+        if record.retry_of and any(event.changeset == key and isinstance(event.happening, Created) for event in events):
+            pairs.append(("Retry-Of", record.retry_of))
+    # Many members mean many events of one type.
+    pairs += [("Changeset-Event", name) for name in dict.fromkeys(event_type(event.happening) for event in events)]
+    return [*pairs, ("Event-Seq", f"{events[0].seq}-{events[-1].seq}")]
+
+
+def commit_message(entry: LedgerEntry, recorded: Recording | None = None) -> str:
     """The whole message: `<kind>(<cluster>): <what happened>`, one line for each of the first changes, the trailers.
 
     Raises IntegrityError `ledger_entry_invalid` for a value that is not one plain line.
     """
     cluster = _line("cluster", entry.target.cluster)
-    paragraphs = [f"{entry.kind.value}({cluster}): {_summary(entry)}"]
+    paragraphs = [f"{entry.kind.value}({cluster}): {_summary(entry, recorded)}"]
     if entry.changes:
         paragraphs.append("\n".join(_listed(entry)))
-    paragraphs.append("\n".join(f"{name}: {value}" for name, value in trailers(entry)))
+    paragraphs.append("\n".join(f"{name}: {value}" for name, value in trailers(entry, recorded)))
     return "\n\n".join(paragraphs) + "\n"
 
 
@@ -74,7 +92,10 @@ def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
     return tuple((match[1], match[2]) for match in found if match is not None)
 
 
-def _summary(entry: LedgerEntry) -> str:
+def _summary(entry: LedgerEntry, recorded: Recording | None) -> str:
+    if entry.kind is EntryKind.CHANGESET and recorded is not None:
+        newest = recorded.events[-1]
+        return f"{event_type(newest.happening)} {newest.changeset}"
     if entry.kind is EntryKind.INTENT:
         return f"announces {len(entry.changes)} graph operation(s), revision {entry.state_revision}"
     if entry.kind is EntryKind.COUNTERSIGN:

@@ -11,88 +11,32 @@ from ledger_samples import MakeStore, begun, code_of, entry, intent, state, toge
 from gitops.changesets.lifecycle import replay
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.ledger.port import LedgerStore, LedgerView
-from gitops.model.address import Address
-from gitops.model.change import Action
 from gitops.model.changeset import (
-    Changeset,
-    ChangesetBase,
-    ChangesetKind,
-    ChangesetResult,
-    ChangesetSource,
     ChangesetState,
     Committed,
     Created,
-    Drained,
     EventDraft,
     Failed,
-    Finalized,
-    Happening,
-    Member,
-    PlanFacts,
-    Prepared,
-    Removal,
     Removed,
     RollingBack,
     Runtime,
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import EntryKind, changeset_key
-from gitops.model.plan import Effect
-
-AT = "2026-07-02T09:00:00Z"
-D = "ab" * 32
-RESULT = ChangesetResult(2, converged=True, no_change=False, counts={"applied": 1}, duration_ms=5)
-
-
-def key(number: int) -> str:
-    """The key of a changeset of the tests."""
-    return first_record(number).key
-
-
-def commit_id(number: int) -> str:
-    """The merge that it brings in."""
-    return f"{number:040x}"
-
-
-def member(name: str) -> Address:
-    return Address(f"query.library.{name}")
-
-
-def first_record(number: int, *names: str, plan: str = D, removes: str = "", part: str = "1/1") -> Changeset:
-    """The record that a changeset begins with: a stage member for each name."""
-    return Changeset(
-        changeset_key("library", "merge", commit_id(number), part=part),
-        "library",
-        ChangesetKind.MERGE,
-        1,
-        part,
-        AT,
-        AT,
-        ChangesetSource("main", commit_id(number), None, number, "mira"),
-        ChangesetBase(1, "sha256:" + D, D, None),
-        D,
-        PlanFacts(plan, len(names), 0, 1),
-        members=tuple(Member(member(name), Action.UPDATE, Effect.STAGE, D, D) for name in names),
-        removals=(Removal(member(removes), D),) if removes else (),
-        covers=(commit_id(number),),
-    )
-
-
-def drafts(number: int, *happenings: Happening, part: str = "1/1") -> tuple[EventDraft, ...]:
-    return tuple(EventDraft(first_record(number, part=part).key, AT, each) for each in happenings)
-
-
-def created(number: int, *names: str, **more: str) -> tuple[EventDraft, ...]:
-    return drafts(number, Created(first_record(number, *names, **more)), part=more.get("part", "1/1"))
-
-
-def ready(name: str) -> RuntimeUpdated:
-    return RuntimeUpdated(member(name), Runtime(RuntimeState.READY, 1, AT, AT))
-
-
-PASSING = (Prepared(()), Committed(2, 1, ()), Drained(0, "nothing is served"), Finalized(RESULT))
-"""The four boundaries, for a changeset whose members are ready."""
+from gitops.model.ledger import EntryKind
+from tests.support.changeset_samples import (
+    AT,
+    PASSING,
+    RESULT,
+    commit_id,
+    created,
+    drafts,
+    first_record,
+    key,
+    member,
+    ready,
+    whole,
+)
 
 
 def record(store: LedgerStore, *events: EventDraft, view: LedgerView | None = None) -> LedgerView:
@@ -100,11 +44,6 @@ def record(store: LedgerStore, *events: EventDraft, view: LedgerView | None = No
     view = view or store.view()
     revision = 0 if view.state is None else view.state.revision
     return store.begin(view, (), entry(EntryKind.CHANGESET, revision), events)
-
-
-def whole(number: int, *names: str) -> tuple[EventDraft, ...]:
-    """All events of a changeset that lands."""
-    return (*created(number, *names), *drafts(number, *map(ready, names), *PASSING))
 
 
 def check_history(store: LedgerStore) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from ledger_changesets import PASSING, check_history, created, drafts, key, ready, record, whole
+from ledger_changesets import check_history, record
 from ledger_samples import code_of, state, write
 
 from gitops.changesets.lifecycle import replay
@@ -18,6 +18,7 @@ from gitops.ledger import layout
 from gitops.ledger.changesets import read_events, read_index, read_record
 from gitops.ledger.folder import FolderLedger
 from gitops.model.changeset import ChangesetState, RollingBack
+from tests.support.changeset_samples import PASSING, created, drafts, key, ready, whole
 from tests.support.clock import FixedClock
 from tests.support.memory_store import BrokenStore, MemoryStore
 

@@ -32,6 +32,7 @@ from gitops.git.repository import Repository
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
 from gitops.ledger.documents import read_entry, read_state, write_entry, write_state
+from gitops.ledger.record_check import check_records
 from gitops.ledger.trailers import commit_message
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ApprovalStatement
@@ -287,7 +288,8 @@ class Life:
             files[STATE] = write_state(lie.state(self.state(number)))
         uses = entry.carried
         parents = lie.parents if lie.parents is not None else ((entry.previous, *uses) if entry.previous else uses)
-        message = lie.message or commit_message(entry)
+        before = None if entry.previous is None else self.repository.commit(old.parents[0]).tree
+        message = lie.message or commit_message(entry, check_records(self.repository, before, old.tree))
         new = NewCommit(self.repository.write_files(old.tree, files), parents, old.author, message)
         return self.repository.write_commit(new, signing_key=str(self.keys[lie.signer]))
 

@@ -54,6 +54,29 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     },
     "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
     "gitops.ledger.anchor.ANCHOR": {1: ("anchor.json",)},
+    "gitops.ledger.changesets.CHANGESET": {
+        1: ("changesets/record_1.json", "changesets/record_1.failed.json", "changesets/record_1.finalized.json")
+    },
+    "gitops.ledger.changesets.ENDED": {1: ("changesets/ended_1.json",)},
+    "gitops.ledger.changesets.EVENT": {
+        1: (
+            "changesets/event_1.approval_consumed.json",
+            "changesets/event_1.approval_required.json",
+            "changesets/event_1.changeset_committed.json",
+            "changesets/event_1.changeset_created.json",
+            "changesets/event_1.changeset_drained.json",
+            "changesets/event_1.changeset_failed.json",
+            "changesets/event_1.changeset_finalized.json",
+            "changesets/event_1.changeset_prepared.json",
+            "changesets/event_1.changeset_rolling_back.json",
+            "changesets/event_1.changeset_rolling_back.stopped.json",
+            "changesets/event_1.recovery_swept.json",
+            "changesets/event_1.resource_removed.json",
+            "changesets/event_1.resource_runtime_updated.json",
+            "changesets/event_1.resource_staged.json",
+        )
+    },
+    "gitops.ledger.changesets.INDEX": {1: ("changesets/index_1.json", "changesets/index_1.committing.json")},
     "gitops.ledger.documents.ENTRY": {
         1: ("entry.json",),
         2: ("entry.emergency.json", "entry.countersign.json"),
