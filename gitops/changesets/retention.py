@@ -24,7 +24,7 @@ _BATCH = 50
 def outdated(ended: Sequence[EndedChangeset], at: str) -> tuple[str, ...]:
     """The keys of the records that leave at a time (RFC 3339); `ended` are those that are kept, the oldest end first."""
     now = parse_timestamp(at)
-    over = len(ended) - KEPT_RECORDS if len(ended) > KEPT_RECORDS + _BATCH else 0
+    over = len(ended) - KEPT_RECORDS if len(ended) >= KEPT_RECORDS + _BATCH else 0
 
     def is_old(each: EndedChangeset) -> bool:
         end = parse_timestamp(each.at)

@@ -74,10 +74,10 @@ def check_trailers(reader: GitReader, commit_id: str) -> None:
     entry = read_entry(reader.read(commit.tree, ENTRY) or b"")
     before = None if entry.previous is None else reader.commit(entry.previous).tree
     due, said = trailers(entry, check_records(reader, before, commit.tree)), parse_trailers(commit.message)
-    for wanted, found in zip_longest(due, said, fillvalue=("", "nothing more")):
+    for wanted, found in zip_longest(map(": ".join, due), map(": ".join, said), fillvalue="nothing more"):
         if wanted != found:
-            detail = f"trailer {': '.join(filter(None, found))} of {commit_id[:12]} contradicts its files, which say "
-            raise IntegrityError(Code.TRAILER_MISMATCH, detail + ": ".join(filter(None, wanted)), path=commit_id)
+            detail = f"the message of {commit_id[:12]} says {found}; its files say {wanted}"
+            raise IntegrityError(Code.TRAILER_MISMATCH, detail, path=commit_id)
 
 
 def _changed(reader: GitReader, before: str | None, after: str) -> list[str]:

@@ -176,17 +176,19 @@ class ChangesetRecords:
             key: (self._read(layout.events_key(key)) or b"") + write_events(e for e in events if e.changeset == key)
             for key in records
         }
-        return self._recording(index, records, lines, tuple(events))
+        return self._recording(index, records, lines, tuple(events), self._leaving)
 
     def unwritten(self) -> Recording:
-        """The events of the newest write with their files, which a store that writes file by file may not have written."""
+        """The events of the newest write with their files, which a store that writes file by file may not have written.
+
+        What was about to leave with them leaves with the next changeset that ends.
+        """
         events: dict[str, list[ChangesetEvent]] = {}
         for event in self.newest:
             events.setdefault(event.changeset, []).append(event)
         records = {key: replay(self.events_of(key)) for key in events}
-        return self._recording(
-            self.index, records, {key: write_events(self.events_of(key)) for key in events}, self.newest
-        )
+        lines = {key: write_events(self.events_of(key)) for key in events}
+        return self._recording(self.index, records, lines, self.newest, lambda *_: ())
 
     def advance(self, recording: Recording) -> None:
         """Take over what was written."""
@@ -206,6 +208,7 @@ class ChangesetRecords:
         records: Mapping[str, Changeset],
         lines: Mapping[str, bytes],
         events: tuple[ChangesetEvent, ...],
+        leaving: Leaving,
     ) -> Recording:
         """`lines` are all events of each changeset."""
         files: dict[str, bytes | None] = {}
@@ -220,18 +223,19 @@ class ChangesetRecords:
         if not ended:
             return Recording(index, events, records, files)
         known = self._read(layout.ENDED) or b""
+        # What this very write ends stays: nothing else shows an auditor its events.
+        before = read_ended(known)
+        gone = tuple(leaving(before, events[-1].at))
         known += write_ended(each for each in ended if each.key.encode() not in known)
-        every = read_ended(known)
-        leaving = tuple(self._leaving(every, events[-1].at))
-        if leaving:
+        if gone:
             archive = self._read(layout.ARCHIVE) or b""
             # Who died while they left has written some of them.
-            due = (records.get(key) or self.record(key) for key in leaving if key.encode() not in archive)
+            due = (records.get(key) or self.record(key) for key in gone if key.encode() not in archive)
             files[layout.ARCHIVE] = archive + write_archive(filter(None, due))
-            files |= {make(key): None for key in leaving for make in (layout.record_key, layout.events_key)}
+            files |= {make(key): None for key in gone for make in (layout.record_key, layout.events_key)}
         # Its lines are removed last: they say who leaves.
-        files[layout.ENDED] = write_ended(each for each in every if each.key not in leaving) if leaving else known
-        return Recording(index, events, records, files, leaving)
+        files[layout.ENDED] = write_ended(each for each in read_ended(known) if each.key not in gone) if gone else known
+        return Recording(index, events, records, files, gone)
 
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
         """Rule 3."""

@@ -270,8 +270,8 @@ class RetentionContract(Imported):
             assert len(store.changeset_keys()) == 551
             assert store.changeset_keys()[-1] == key(1)
             assert (store.changeset(key(1)), store.changeset_of(commit_id(1))) == (first, (key(1),))
-            assert store.events(key=key(1)) == store.events(key=key(51)) == ()
-            assert [event.seq for event in store.events()][:1] == [256]
+            assert store.events(key=key(1)) == store.events(key=key(50)) == ()
+            assert [event.seq for event in store.events()][:1] == [251]
             assert len(store.changeset(key(550)).members) == 1  # type: ignore[union-attr]
             assert store.changeset(key(551)).error == "it failed"  # type: ignore[union-attr]
         # One that was archived is joined like every other.
