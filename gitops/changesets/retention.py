@@ -1,6 +1,6 @@
 """Which records of ended changesets leave the ledger: the oldest, when there are many, and those of long ago.
 
-What is left of them in the archive answers for ever how they ended.
+Their lines in the archive stay, and say how each of them ended.
 """
 
 from __future__ import annotations
