@@ -5,8 +5,9 @@ get a node and put one answer on a queue; they share nothing else.
 
 1. While a worker is free and no stop is requested, start what the schedule names.
 2. Wait for one answer, record it, and begin again, until every node has its result.
-3. A request to stop (`Cancellation`) starts nothing more. Work that can stop by itself does; what may be interrupted is given up
-   after a grace period, everything else is waited for. At a second request all that still runs is given up.
+3. A request to stop (`Cancellation`) starts nothing more, but for what leads from a pivot that has begun to the commit. Work that
+   can stop by itself does; what may be interrupted is given up after a grace period, everything else is waited for. At a second
+   request all that still runs is given up.
 4. A node that may be interrupted is given up at its time limit. A thread cannot be ended: the effect of what is given up is not
    known, its locks stay taken, and an answer that it still gives is not looked at. Recovery finds out what has happened.
 5. An exception from the work is a failure of that node. Anything worse (an interrupt, an exit, a crash put in by a test),
@@ -20,29 +21,27 @@ Events: per node `node_ready`, maybe `node_lock_wait`, `node_started`, then exac
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import PurePath
 from queue import Empty, SimpleQueue
-from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any
 
-from gitops.core.cancel import Cancellation, CancelledError
+from gitops.apply.workers import Answer, Worker, answer_of
+from gitops.core.cancel import Cancellation
 from gitops.core.clock import Clock
-from gitops.core.codes import REGISTRY, Code
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import BugError, GitopsError
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import BugError
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.model.run_event import Observer, RunEvent
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import layers, neighbours
-from gitops.plan.schedule import ENDINGS, Progress, Schedule
+from gitops.plan.schedule import Progress, Schedule
 
 GRACE = timedelta(seconds=10)
 """How long a run that was asked to stop waits for what may be interrupted."""
@@ -114,20 +113,12 @@ class _Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What became of the work of a node; `crash` is what ends the whole run."""
-
-    result: NodeResult
-    crash: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Work:
-    """A node at work: the number of its worker, its thread, and when it began."""
+    """A node at work: its worker, the number of it in events, and when it began."""
 
     node: ExecNode
+    worker: Worker | None
     slot: int
-    thread: threading.Thread
     began: datetime
 
 
@@ -154,8 +145,9 @@ class _Coordinator:
         rounds = () if on_event is None else layers(graph)
         self._layers = {name: number for number, layer in enumerate(rounds, start=1) for name in layer}
         # None wakes the coordinator. A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
-        self._answers: SimpleQueue[_Answer | None] = SimpleQueue()
+        self._answers: SimpleQueue[Answer | None] = SimpleQueue()
         self._running: dict[str, _Work] = {}
+        self._idle: list[Worker] = []
         self._ready: dict[str, datetime] = {}
         self._began: datetime | None = None
         self._asked: datetime | None = None
@@ -173,7 +165,9 @@ class _Coordinator:
         self._began = self.emit("apply_started", nodes=len(self._nodes), changes=changes, **facts)
 
     def finish(self, *, interrupted: bool) -> None:
-        """Emit the last event."""
+        """Let the workers go, and emit the last event."""
+        for worker in self._idle:
+            worker.dismiss()
         counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
         now = self._clock.now()
         took = _milliseconds(now - (self._began or now))
@@ -210,8 +204,10 @@ class _Coordinator:
         """Rule 5: let running nodes finish, and emit how they and the others ended."""
         self._report(self._schedule.stop())
         for work in self._running.values():
-            while work.thread.is_alive() and not self._limits.cancel.abandoned:
-                work.thread.join(timeout=1)
+            if work.worker is not None:
+                work.worker.dismiss()
+                while work.worker.thread.is_alive() and not self._limits.cancel.abandoned:
+                    work.worker.thread.join(timeout=1)
         with suppress(Empty):
             while True:
                 answer = self._answers.get_nowait()
@@ -240,27 +236,30 @@ class _Coordinator:
         if limits.cancel.requested and self._asked is None:
             running = tuple(self._running)
             self._asked = self.emit("apply_stopping", running=running, grace_ms=_milliseconds(limits.grace))
-        if self._asked is not None or (limits.stop is not None and limits.stop()):
+        if limits.stop is not None and limits.stop():
             self._report(self._schedule.stop())
+        elif self._asked is not None:
+            self._report(self._schedule.stop(to_commit=True))
 
     def _start(self, node: ExecNode) -> None:
-        barrier = node.kind == BARRIER_KIND
+        worker = (
+            None
+            if node.kind == BARRIER_KIND
+            else self._idle.pop()
+            if self._idle
+            else Worker(self._execute, self._answers.put)
+        )
         slots = {work.slot for work in self._running.values()}
-        slot = 0 if barrier else min(set(range(1, len(slots) + 2)) - slots)
-        thread = threading.Thread(target=self._work, args=(node,), name=f"apply-{slot}", daemon=True)
+        slot = 0 if worker is None else min(set(range(1, len(slots) + 2)) - slots)
         self._schedule.start(node.id)
         now = self._clock.now()
-        self._running[node.id] = _Work(node, slot, thread, now)
+        self._running[node.id] = _Work(node, worker, slot, now)
         waited = _milliseconds(now - self._ready[node.id])
         self.emit("node_started", node.id, now, worker=slot, locks=node.locks, waited_ms=waited)
-        if barrier:
-            self._take(_answer(node, self._at_barrier))
+        if worker is None:
+            self._take(answer_of(node, self._at_barrier))
         else:
-            thread.start()
-
-    def _work(self, node: ExecNode) -> None:
-        """In a worker thread: one node, one answer, whatever happens."""
-        self._answers.put(_answer(node, self._execute))
+            worker.give(node)
 
     def _wait(self) -> None:
         """Take one answer or be woken, or give up what has run for too long."""
@@ -274,9 +273,11 @@ class _Coordinator:
             if answer is not None:
                 self._take(answer)
 
-    def _take(self, answer: _Answer) -> None:
-        if answer.result.node_id in self._running:
+    def _take(self, answer: Answer) -> None:
+        work = self._running.get(answer.result.node_id)
+        if work is not None:
             self._end(answer.result, self._schedule.finish)
+            self._idle += [] if work.worker is None else [work.worker]
         if answer.crash is not None:
             raise answer.crash
 
@@ -305,6 +306,8 @@ class _Coordinator:
                 problems.add(Code.NODE_INDETERMINATE, work.node.id, unknown)
             result = NodeResult(work.node.id, NodeOutcome.INDETERMINATE, tuple(problems))
             self._end(result, self._schedule.give_up)
+            if work.worker is not None:
+                work.worker.dismiss()
 
     def _end(self, result: NodeResult, note: Callable[[str, NodeResult], Progress]) -> None:
         """Record how a started node ended, and what follows."""
@@ -335,9 +338,8 @@ class _Coordinator:
         for skip in progress.skipped:
             result = skip.result
             self._outcomes[result.outcome] += 1
-            self.emit(
-                "node_skipped", result.node_id, reason=skip.reason, cause=skip.cause, blocked_by=result.blocked_by
-            )
+            why = {"reason": skip.reason, "cause": skip.cause, "blocked_by": result.blocked_by}
+            self.emit("node_skipped", result.node_id, None, outcome=result.outcome, **why)
 
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
@@ -355,38 +357,3 @@ def _milliseconds(span: timedelta) -> int:
 
 def _pass(barrier: ExecNode) -> NodeResult:
     return NodeResult(barrier.id, NodeOutcome.DONE)
-
-
-def _answer(node: ExecNode, execute: Callable[[ExecNode], NodeResult]) -> _Answer:
-    """What became of the work of a node, whatever it raised."""
-    try:
-        try:
-            return _Answer(_checked(node, execute(node)))
-        except CancelledError:
-            return _Answer(NodeResult(node.id, NodeOutcome.CANCELLED))
-        except Exception as error:  # noqa: BLE001 - whatever the work raises is the failure of this node alone
-            return _Answer(_failure(node, error))
-    except BaseException as raised:  # noqa: BLE001 - raised again in the coordinating thread
-        return _Answer(NodeResult(node.id, NodeOutcome.INDETERMINATE), raised)
-
-
-def _checked(node: ExecNode, result: object) -> NodeResult:
-    """`result`, if the node may have it. Raises BugError otherwise: its provider is at fault."""
-    if not isinstance(result, NodeResult) or result.node_id != node.id or result.outcome not in ENDINGS:
-        raise BugError(f"the provider of {node.id} gave a result that the node cannot have")
-    return result
-
-
-def _failure(node: ExecNode, error: Exception) -> NodeResult:
-    """A raised exception as the failure of its node.
-
-    The text of a foreign exception may hold anything, secrets included, so only its type and place are reported.
-    """
-    problems = Diagnostics()
-    if isinstance(error, GitopsError) and error.code in REGISTRY:
-        problems.add(error.code, error.path or node.id, error.detail, severity=Severity.ERROR, fix=error.fix)
-    else:
-        frame, line = list(walk_tb(error.__traceback__))[-1]
-        place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
-        problems.add(Code.INTERNAL_ERROR, node.id, f"{type(error).__name__} was raised at {place}")
-    return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))

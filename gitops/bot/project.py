@@ -266,9 +266,8 @@ class Project:
         """The workspace of a cluster at a commit for branch `ref`, or at a root `tree` that merging it into `target` gives.
 
         The branch is that of the cluster, if none is given. The folder is that which the commit declares for the cluster; with
-        `in_place` that of the ledger, whatever is declared.
-        `known` is asked for the origins of commits if an approval depends on them; without it, they are those that the server
-        recorded. Raises GitopsError if what the commit holds cannot be used.
+        `in_place` that of the ledger, whatever is declared. `known` is asked for the origins of commits if an approval depends on
+        them; else they are those that the server recorded. Raises GitopsError if what the commit holds cannot be used.
         """
         tools, store, config = self.tools, self.tools.store, config or self.config()
         found_at = Found(commit, tree or store.commit(commit).tree, ref or rule.ref)
@@ -288,6 +287,7 @@ class Project:
             actor=actor,
             workers=config.apply.parallel,
             fail_fast=config.apply.fail_fast,
+            time_limit=config.apply.node_timeout,
             governance=Governance(
                 target=scope.target if scope else self.target(rule, place.commit, place.declaring),
                 source=SourceRevision(place.commit, folder),

@@ -161,7 +161,7 @@ def _applied(
     actor, local = actor_of(options), project_of(options)
 
     def prepared(workspace: Workspace) -> Workspace:
-        watched = replace(workspace, on_event=on_event, cancel=cancel)
+        watched = replace(as_chosen(workspace, options), on_event=on_event, cancel=cancel)
         return watched if again is None else replace(watched, atomic=again.atomic, changeset=next_attempt(again, actor))
 
     if local is None:
@@ -176,6 +176,16 @@ def _applied(
     workspace = local.workspace(moved.rule or rule, actor, in_place=True)
     outcome = run(prepared(workspace))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
+
+
+def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
+    """The workspace with what the command line says about the run; the rest is as `gitops.yaml` says."""
+    return replace(
+        workspace,
+        workers=options.parallel or workspace.workers,
+        time_limit=options.timeout or workspace.time_limit,
+        fail_fast=options.fail_fast or (workspace.fail_fast and not options.keep_going),
+    )
 
 
 def import_cluster(options: argparse.Namespace) -> VerbOutcome:
@@ -254,7 +264,6 @@ def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
     return folder_workspace(
         options.config or ".",
         actor=actor,
-        workers=getattr(options, "parallel", None),
         ephemeral=in_ci and not getattr(options, "keep_data_here", False),
     )
 

@@ -30,7 +30,7 @@ PATIENCE = timedelta(seconds=2)
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
     """What shows and records the progress of applies as the options say; None for nothing.
 
-    Raises UsageError `usage_error` if the file of `--events` cannot be written.
+    Raises UsageError `usage_error` if the file of `--events` or `--run` cannot be written.
     """
     observers: list[Observer] = []
 
@@ -42,7 +42,9 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
         if shows_progress(options):
             observers.append(_shown(options, closing))
         if (name := getattr(options, "events", None)) is not None:
-            observers.append(EventLog(closing.enter_context(_created(name)), name))
+            observers.append(EventLog(closing.enter_context(_created("--events", name)), name))
+        if (name := getattr(options, "run", None)) is not None:
+            observers.append(RunLog(closing.enter_context(_created("--run", name)), name))
         yield on_event if observers else None
 
 
@@ -100,9 +102,31 @@ class EventLog:
             complain(f"WARN  storage_failed {self._name}: events are no longer written: {error.strerror}")
 
 
-def _created(name: str) -> RawIOBase:
+class RunLog:
+    """Writes the record of a run when it has ended."""
+
+    def __init__(self, file: RawIOBase, name: str) -> None:
+        """`name` is what a message calls the file."""
+        self._file, self._name = file, name
+        self._events: list[RunEvent] = []
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take the next event. A disk that is full does not end the apply."""
+        self._events.append(event)
+        if event.type != "apply_finished":
+            return
+        from gitops.changesets.runs import run_record
+        from gitops.ledger.runs import write_run
+
+        try:
+            self._file.write(write_run(run_record(self._events)))
+        except OSError as error:
+            complain(f"WARN  storage_failed {self._name}: the record of the run is not written: {error.strerror}")
+
+
+def _created(option: str, name: str) -> RawIOBase:
     try:
         return Path(name).open("wb", buffering=0)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a file name"
-        raise UsageError(Code.USAGE_ERROR, f"--events {name}: {reason}") from error
+        raise UsageError(Code.USAGE_ERROR, f"{option} {name}: {reason}") from error

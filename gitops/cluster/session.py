@@ -181,6 +181,10 @@ def _take_lock(current: Session, operation: str) -> bool:
         current.problems.add_error(error)
         current.held = ledger.observe_lock()
         return False
+    except BaseException:
+        # An interrupt: whether the lock was taken before it is not known. Only our own is released.
+        current.lock_id = info.lock_id
+        raise
     current.lock_id = info.lock_id
     return True
 

@@ -8,10 +8,11 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gitops.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.rule_problems import UNKNOWN, Place, refused, refused_text
+from gitops.config.rule_values import ACCOUNT, PRINCIPAL, PROJECT, duration, is_branch, is_path, is_plain
 from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.canonical import canonical_digest
@@ -40,16 +41,7 @@ __all__ = [
 VERSION = 1
 DEFAULT_SIGNERS = ".gitops/allowed_signers"
 
-_DURATION = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
-# One name as in allowed-signers files: no list, no pattern.
-_PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
-# On a hosted forge an account is its number, which is never given again; on a bare repository, the name that the server checked.
-_ACCOUNT = re.compile(r"(?:(?:github|gitlab|gitea):[1-9][0-9]{0,18}|local:[A-Za-z0-9._@+-]{1,100})\Z", re.ASCII)
-_PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
 _RESERVED = "gitops/"
-_MAX_TEXT = 1024
 
 
 def _checked(accepts: Callable[[str], object], problem: str) -> AfterValidator:
@@ -63,41 +55,28 @@ def _checked(accepts: Callable[[str], object], problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _is_plain(text: str) -> bool:
-    return text.isprintable() and len(text) <= _MAX_TEXT
-
-
-def _is_path(text: str) -> bool:
-    return _is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
-
-
-def _is_branch(text: str) -> bool:
-    unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
-    return _BRANCH.match(text) is not None and not unfit and ".." not in text
-
-
 _PLAIN_PATH = "is not a plain path inside the repository"
-_Path = Annotated[str, _checked(_is_path, _PLAIN_PATH)]
-_Folder = Annotated[str, _checked(lambda text: text == "." or _is_path(text), _PLAIN_PATH)]
+_Path = Annotated[str, _checked(is_path, _PLAIN_PATH)]
+_Folder = Annotated[str, _checked(lambda text: text == "." or is_path(text), _PLAIN_PATH)]
 _Name = Annotated[str, _checked(is_name, "use letters, digits, _ and -, starting with a letter or _")]
 _Principal = Annotated[
-    str, _checked(lambda text: _is_plain(text) and _PRINCIPAL.fullmatch(text), "is not one plain principal")
+    str, _checked(lambda text: is_plain(text) and PRINCIPAL.fullmatch(text), "is not one plain principal")
 ]
 _Account = Annotated[
     str,
     _checked(
-        _ACCOUNT.match,
+        ACCOUNT.match,
         "is not an account such as github:583231, the forge and its number for the account, or local:alice",
     ),
 ]
 _Branch = Annotated[
     str,
-    _checked(_is_branch, "is not a branch name"),
+    _checked(is_branch, "is not a branch name"),
     _checked(lambda text: not text.startswith(_RESERVED), f"is a branch of the bot itself: {_RESERVED} is reserved"),
 ]
-_Duration = Annotated[str, _checked(_DURATION.match, "is not a duration such as 7d, 12h or 30m")]
-_Project = Annotated[str, _checked(_PROJECT.match, "is not a project such as owner/name")]
-_Line = Annotated[str, _checked(lambda text: text.strip() and _is_plain(text), "is not one line of text")]
+_Duration = Annotated[timedelta, BeforeValidator(duration)]
+_Project = Annotated[str, _checked(PROJECT.match, "is not a project such as owner/name")]
+_Line = Annotated[str, _checked(lambda text: text.strip() and is_plain(text), "is not one line of text")]
 
 
 def _supported(version: int) -> int:
@@ -157,7 +136,7 @@ class ApprovalRule(_Part):
     revoked_keys: _Path | None = None
     approvers: tuple[_Principal, ...] = Field(default=(), strict=False)
     required: Annotated[int, Field(ge=1, le=20)] = 1
-    expires_after: _Duration = "7d"
+    expires_after: _Duration = timedelta(days=7)
     accounts: dict[_Account, _Principal] = Field(default_factory=dict)
     via_forge: tuple[Literal["reversible", "irreversible"], ...] = Field(default=("reversible",), strict=False)
     forge_verdict: bool = False
@@ -165,17 +144,13 @@ class ApprovalRule(_Part):
     gates: tuple[Literal["lossy"], ...] = Field(default=(), strict=False)
     data_growth: GrowthRule = GrowthRule()
 
-    @property
-    def lifetime(self) -> timedelta:
-        """`expires_after` as a duration."""
-        return timedelta(**{_UNITS[self.expires_after[-1]]: int(self.expires_after[:-1])})
-
 
 class ApplyRule(_Part):
-    """How merges are applied."""
+    """How merges are applied; `node_timeout` is how long a run waits for one change that may be interrupted."""
 
     parallel: Annotated[int, Field(ge=1, le=64)] | None = None
     fail_fast: bool = False
+    node_timeout: _Duration = timedelta(minutes=10)
 
 
 class ForgeRule(_Part):
@@ -326,7 +301,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         approvers=frozenset(rule.approvers),
         ledger_signers=ledger_signers,
         required=rule.required,
-        expires_after=rule.lifetime,
+        expires_after=rule.expires_after,
         revoked=revoked,
         accounts=tuple(sorted(rule.accounts.items())),
         via_forge=frozenset(rule.via_forge),
@@ -357,7 +332,7 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
             "repository": config.repository,
             "ledger": said(config.ledger),
             "forge": said(config.forge, include={"kind", "project", "commands"}),
-            "approvals": {**approvals, "expires_after_s": int(config.approvals.lifetime.total_seconds())},
+            "approvals": {**approvals, "expires_after_s": int(config.approvals.expires_after.total_seconds())},
         }
     )
 
@@ -371,7 +346,7 @@ def _first_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
         "approvers": sorted(set(rule.approvers)),
         "ledger_signers": sorted(set(config.ledger.signers)),
         "required": rule.required,
-        "expires_after_s": int(rule.lifetime.total_seconds()),
+        "expires_after_s": int(rule.expires_after.total_seconds()),
     }
     # Rules that came after the first ledgers are left out where they say nothing, so that old digests stand.
     later: dict[str, object] = {

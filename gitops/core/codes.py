@@ -90,6 +90,7 @@ class Code(StrEnum):
     APPLY_INTERRUPTED = "apply_interrupted"
     NODE_INDETERMINATE = "node_indeterminate"
     NODE_TIMEOUT = "node_timeout"
+    RUN_RECORD_INVALID = "run_record_invalid"
     RESOURCE_CONTENT_CHANGED = "resource_content_changed"
     RESOURCE_PAYLOAD_WRITE_ERROR = "resource_payload_write_error"
     INJECTED_FAILPOINT = "injected_failpoint"

@@ -15,7 +15,8 @@ in the same order always give the same starts.
    `blocked_by` names the failed node in all three. Running nodes finish.
 5. A running node that is given up fails in this way, and keeps its locks, since it may still be at work. What can never get its
    locks for that is SKIPPED like (a).
-6. After `stop`, everything that has not started is SKIPPED, without a blocker.
+6. After `stop`, everything that has not started is SKIPPED, without a blocker. If a pivot has begun, the run may go on to the
+   commit first: what cannot be taken back is to be recorded as applied.
 
 A node that was found waiting for a lock is parked on it, and looked at again only when that lock may have become free for it:
 a thousand nodes that want one lock cost as little per start as nodes that want none.
@@ -25,20 +26,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
-from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.model.plan import Effect, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
+from gitops.plan.classes import COMMITTED
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours, validate
+from gitops.plan.lock_table import Locks, Parked, Priority, strongest
 
 ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED})
 """The outcomes that a node may have which was started; the others are the schedule's to give."""
-
-Priority = tuple[int, str]
 
 
 class SkipReason(StrEnum):
@@ -100,16 +101,16 @@ class Schedule:
         self._fail_fast = fail_fast
         self._nodes = {node.id: node for node in graph.nodes}
         self._priority: dict[str, Priority] = {node.id: (node.position, node.id) for node in graph.nodes}
-        self._after, before = neighbours(graph)
-        self._open_edges = {name: len(sources) for name, sources in before.items()}
+        self._after, self._before = neighbours(graph)
+        self._open_edges = {name: len(sources) for name, sources in self._before.items()}
         self._ready = sorted(self._priority[name] for name, count in self._open_edges.items() if not count)
         self._pending = set(self._nodes)
         self._running: set[str] = set()
         self._results: dict[str, NodeResult] = {}
-        self._claims = {node.id: _strongest(node.locks) for node in graph.nodes}
-        self._locks, self._kept = _Locks(), _Locks()
+        self._claims = {node.id: strongest(node.locks) for node in graph.nodes}
+        self._locks, self._kept = Locks(), Locks()
         self._candidates = list(self._ready)
-        self._parked = _Parked(self._priority)
+        self._parked = Parked(self._priority)
         self._seen_waiting: set[str] = set()
         self._fresh: tuple[str, ...] = ()
         self._passed = 0
@@ -205,10 +206,14 @@ class Schedule:
         shut = [name for name in self._pending if any(map(self._kept.against, self._claims[name]))]
         return Progress(skipped=self._fail(node_id, shut))
 
-    def stop(self) -> Progress:
-        """Start nothing more: whatever has not started is skipped. What runs still has to finish."""
-        skips = [self._skip(name, SkipReason.CANCELLED, None, None) for name in self._ordered(self._pending)]
-        return Progress(skipped=tuple(skips))
+    def stop(self, *, to_commit: bool = False) -> Progress:
+        """Start nothing more: whatever has not started is skipped. What runs still has to finish.
+
+        With `to_commit`, once a pivot has begun, what leads from it to the commit is still started: it cannot be taken back.
+        """
+        kept = self._way_to_commit() if to_commit else frozenset()
+        names = self._ordered(self._pending - kept)
+        return Progress(skipped=tuple(self._skip(name, SkipReason.CANCELLED, None, None) for name in names))
 
     def results(self) -> tuple[NodeResult, ...]:
         """One result per node, in plan order. Raises BugError before all have ended."""
@@ -287,102 +292,17 @@ class Schedule:
         keys = tuple(sorted(key for key, holders in taken.items() if holders))
         return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
 
+    def _way_to_commit(self) -> frozenset[str]:
+        """The commit and all that it waits for, if a pivot has begun."""
+        begun = self._running | {name for name, result in self._results.items() if result.outcome.succeeded}
+        if COMMITTED not in self._pending or not any(self._nodes[name].effect is Effect.PIVOT for name in begun):
+            return frozenset()
+        way, open_ends = set[str]((COMMITTED,)), list[str]((COMMITTED,))
+        while open_ends:
+            more = [name for name in self._before[open_ends.pop()] if name in self._pending and name not in way]
+            way.update(more)
+            open_ends += more
+        return frozenset(way)
+
     def _ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(names, key=self._priority.__getitem__))
-
-
-def _strongest(claims: Iterable[LockClaim]) -> tuple[LockClaim, ...]:
-    """One claim per key: a node that asks for both modes gets the exclusive one."""
-    modes: dict[str, LockClaim] = {}
-    for claim in claims:
-        if claim.mode is LockMode.EXCLUSIVE or claim.key not in modes:
-            modes[claim.key] = claim
-    return tuple(sorted(modes.values()))
-
-
-class _Parked:
-    """Ready nodes that wait for a lock: each is parked on one key, and all that it claims is kept for it from later nodes."""
-
-    def __init__(self, priority: Mapping[str, Priority]) -> None:
-        self._priority = priority
-        self._on: dict[str, str] = {}
-        self._lines: dict[str, list[Priority]] = {}
-        self._exclusive: dict[str, list[Priority]] = {}
-
-    def park(self, name: str, claims: Sequence[LockClaim], key: str) -> None:
-        """Note that the node waits for `key`."""
-        self._on[name] = key
-        for lines, claim in self._lines_of(claims):
-            insort(lines.setdefault(claim.key, []), self._priority[name])
-
-    def leave(self, name: str, claims: Sequence[LockClaim]) -> None:
-        """The node waits no more, if it did."""
-        if self._on.pop(name, None) is None:
-            return
-        for lines, claim in self._lines_of(claims):
-            line = lines[claim.key]
-            del line[bisect_left(line, self._priority[name])]
-            if not line:
-                del lines[claim.key]
-
-    def blocks(self, name: str, claim: LockClaim) -> bool:
-        """Whether an earlier node waits for the key of this claim in a mode that it cannot share."""
-        line = self._line(claim)
-        return bool(line) and line[0] < self._priority[name]
-
-    def before(self, name: str, claim: LockClaim) -> tuple[str, ...]:
-        """Those earlier nodes."""
-        line = self._line(claim)
-        return tuple(earlier for _, earlier in line[: bisect_left(line, self._priority[name])])
-
-    def next_in_line(self, key: str) -> list[str]:
-        """The nodes parked on the key whose turn it is: the first one, with all that share up to the first exclusive one."""
-        line = self._lines.get(key)
-        if not line:
-            return []
-        exclusive = self._exclusive.get(key)
-        end = len(line) if not exclusive else max(1, bisect_left(line, exclusive[0]))
-        return [name for _, name in line[:end] if self._on[name] == key]
-
-    def _line(self, claim: LockClaim) -> Sequence[Priority]:
-        lines = self._exclusive if claim.mode is LockMode.SHARED else self._lines
-        return lines.get(claim.key, ())
-
-    def _lines_of(self, claims: Sequence[LockClaim]) -> Iterator[tuple[dict[str, list[Priority]], LockClaim]]:
-        for claim in claims:
-            yield self._lines, claim
-            if claim.mode is LockMode.EXCLUSIVE:
-                yield self._exclusive, claim
-
-
-class _Locks:
-    """Who claims which keys."""
-
-    def __init__(self) -> None:
-        self._owners: dict[str, dict[str, LockMode]] = {}
-
-    def against(self, claim: LockClaim) -> tuple[str, ...]:
-        """The owners that `claim` cannot share its key with."""
-        owners = self._owners.get(claim.key)
-        if not owners:
-            return ()
-        if claim.mode is LockMode.SHARED:
-            return tuple(owner for owner, mode in owners.items() if mode is LockMode.EXCLUSIVE)
-        return tuple(owners)
-
-    def take(self, owner: str, claims: Sequence[LockClaim]) -> None:
-        """Add all claims of one owner, one per key."""
-        for claim in claims:
-            self._owners.setdefault(claim.key, {})[owner] = claim.mode
-
-    def release(self, owner: str, claims: Sequence[LockClaim]) -> None:
-        """Drop all claims of one owner."""
-        for claim in claims:
-            owners = self._owners[claim.key]
-            del owners[owner]
-            if not owners:
-                del self._owners[claim.key]
-
-    def keys(self) -> tuple[str, ...]:
-        """All claimed keys, sorted."""
-        return tuple(sorted(self._owners))

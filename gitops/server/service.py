@@ -60,7 +60,7 @@ class Server:
 
         Without an `api` programs cannot ask for anything.
         """
-        self._queue, self._settings, self._ready = queue, settings, ready
+        self._queue, self._settings, self._context, self._ready = queue, settings, context, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)
         app = make_app(
             DeliveryReceiver(queue, settings.formats, settings.repositories, context),
@@ -79,6 +79,7 @@ class Server:
         try:
             self._listener.run()
         finally:
+            self._context.log("stopping: takes no more events, and finishes what it has begun")
             self._workers.stop(self._settings.grace)
             self._queue.close()
 

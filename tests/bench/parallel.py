@@ -8,6 +8,7 @@ this machine is in the makespans.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -42,6 +43,27 @@ def figures(effort: Effort) -> Iterator[Figure]:
     for workers in (2, 4):
         gains = tuple(one.span / many.span for one, many in zip(runs[1], runs[workers], strict=True))
         yield Figure(f"speed-up, {workers} workers", "x", gains)
+    nodes = 1_000 if effort.quick else 10_000
+    yield Figure(
+        f"CPU of a node without work, {nodes:,} nodes, 8 workers", "us", tuple(map(_overhead, [nodes] * rounds))
+    )
+
+
+def _overhead(count: int) -> float:
+    """Microseconds of CPU that starting, noting and ending one node costs; a hundred nodes share each lock."""
+    from gitops.apply.runner import run_graph
+    from gitops.model.change import Action
+    from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+    from gitops.wiring.system import SystemClock
+
+    nodes = tuple(
+        ExecNode(f"n{n:05}", "query", Action.CREATE, n, (LockClaim(f"graph:{n // 100}", LockMode.SHARED),))
+        for n in range(count)
+    )
+    edges = tuple(ExecEdge(nodes[n - 10].id, nodes[n].id, "explicit_dependency") for n in range(10, count, 10))
+    graph, before = ExecutionGraph(nodes, edges), time.process_time()
+    run_graph(graph, lambda node: NodeResult(node.id, NodeOutcome.DONE), clock=SystemClock(), workers=8)
+    return (time.process_time() - before) / count * 1e6
 
 
 @dataclass(frozen=True, slots=True)

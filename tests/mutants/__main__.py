@@ -52,8 +52,13 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "schedule": (
-        ("gitops/plan/schedule.py",),
-        ("tests/unit/plan", "tests/property/test_scheduler_laws.py", "tests/property/test_schedule_line_laws.py"),
+        ("gitops/plan/schedule.py", "gitops/plan/lock_table.py"),
+        (
+            "tests/unit/plan/test_schedule.py",
+            "tests/property/test_schedule_line_laws.py",
+            "tests/property/test_schedule_run_laws.py",
+            "tests/property/test_scheduler_laws.py",
+        ),
     ),
     "apply": (
         ("gitops/apply/settle.py", "gitops/plan/recovery_rules.py"),

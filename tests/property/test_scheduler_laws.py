@@ -6,9 +6,7 @@ runner is held against the same laws at the end.
 
 from __future__ import annotations
 
-import heapq
 import json
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,126 +29,11 @@ from gitops.model.plan import (
 from gitops.model.resource import Dependency
 from gitops.plan.graph import BARRIER, build_graph
 from gitops.plan.layers import cycles, layers, neighbours, serial_order
-from gitops.plan.schedule import Schedule, SkipReason
+from gitops.plan.schedule import SkipReason
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
 from tests.support.effort import cases as tries
-
-EXCLUSIVE, SHARED = LockMode.EXCLUSIVE, LockMode.SHARED
-WORKERS = st.integers(1, 8)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A graph, and what each node will do: how long it takes and how it ends."""
-
-    graph: ExecutionGraph
-    durations: dict[str, int]
-    endings: dict[str, NodeOutcome]
-
-
-@dataclass
-class Trace:
-    """What happened, in order: (event, node, time), what was running and held at each step, and the results."""
-
-    events: list[tuple[str, str, int]] = field(default_factory=list)
-    results: tuple[NodeResult, ...] = ()
-    reasons: dict[str, SkipReason] = field(default_factory=dict)
-    idle_violations: list[str] = field(default_factory=list)
-    held_at_end: tuple[str, ...] = ()
-
-    def times(self, event: str) -> dict[str, int]:
-        return {name: index for index, (kind, name, _) in enumerate(self.events) if kind == event}
-
-    def started(self) -> list[str]:
-        return [name for kind, name, _ in self.events if kind == "start"]
-
-    def outcomes(self) -> dict[str, NodeOutcome]:
-        return {r.node_id: r.outcome for r in self.results}
-
-
-@st.composite
-def graphs(draw: st.DrawFn, *, largest: int = 40) -> ExecutionGraph:
-    size = draw(st.integers(0, largest))
-    ids = [f"n{i:02}" for i in range(size)]
-    positions = draw(st.permutations(range(size)))
-    claims = st.builds(LockClaim, st.sampled_from("abcd"), st.sampled_from([EXCLUSIVE, SHARED, SHARED]))
-    locks = st.lists(claims, max_size=3, unique_by=lambda c: c.key).map(lambda c: tuple(sorted(c)))
-    groups = st.sampled_from(["", "", "moving"])
-    nodes = [
-        ExecNode(n, "query", Action.UPDATE, p, draw(locks), draw(groups)) for n, p in zip(ids, positions, strict=True)
-    ]
-    ends = st.integers(0, max(size - 1, 0))
-    pairs = draw(st.sets(st.tuples(ends, ends), max_size=2 * size)) if size else set()
-    edges = {ExecEdge(ids[min(p)], ids[max(p)], "explicit_dependency") for p in pairs if p[0] != p[1]}
-    return ExecutionGraph(tuple(sorted(nodes, key=lambda n: n.position)), tuple(sorted(edges)))
-
-
-@st.composite
-def cases(draw: st.DrawFn, *, failures: bool = True) -> Case:
-    graph = draw(graphs())
-    ids = [n.id for n in graph.nodes]
-    bad = st.sampled_from([NodeOutcome.DONE] * 6 + [NodeOutcome.FAILED, NodeOutcome.INDETERMINATE])
-    endings = bad if failures else st.just(NodeOutcome.DONE)
-    return Case(graph, {n: draw(st.integers(0, 5)) for n in ids}, {n: draw(endings) for n in ids})
-
-
-def simulate(case: Case, workers: int, *, fail_fast: bool = False, stop_at: int | None = None) -> Trace:
-    """Run on a virtual clock: nodes end by time, then by start. `stop_at` cancels once that many events have happened."""
-    schedule = Schedule(case.graph, workers=workers, fail_fast=fail_fast)
-    trace, clock, running = Trace(), 0, []
-
-    def note(progress) -> None:
-        for skip in progress.skipped:
-            trace.events.append(("skip", skip.result.node_id, clock))
-            trace.reasons[skip.result.node_id] = skip.reason
-
-    while not schedule.finished:
-        while True:
-            if stop_at is not None and len(trace.events) >= stop_at:
-                note(schedule.stop())
-            node = schedule.next_ready()
-            if node is None:
-                break
-            schedule.start(node.id)
-            trace.events.append(("start", node.id, clock))
-            heapq.heappush(running, (clock + case.durations[node.id], len(trace.events), node.id))
-        _check_no_idle_worker(case, schedule, workers, trace)
-        if not running:
-            break
-        clock, _, name = heapq.heappop(running)
-        trace.events.append(("end", name, clock))
-        note(schedule.finish(name, NodeResult(name, case.endings[name])))
-    trace.results = schedule.results()
-    trace.held_at_end = schedule.held
-    return trace
-
-
-def _check_no_idle_worker(case: Case, schedule: Schedule, workers: int, trace: Trace) -> None:
-    """P8, judged from the locks themselves: a ready node waits only for what runs, or for an earlier waiting node."""
-    if len(schedule.running) >= workers:
-        return
-    nodes = {n.id: n for n in case.graph.nodes}
-    claims = [c for name in schedule.running for c in nodes[name].locks]
-    for name in schedule.ready:
-        if not any(_conflict(mine, other) for mine in nodes[name].locks for other in claims):
-            trace.idle_violations.append(name)
-        claims += nodes[name].locks
-
-
-def _conflict(one: LockClaim, other: LockClaim) -> bool:
-    return one.key == other.key and EXCLUSIVE in (one.mode, other.mode)
-
-
-def descendants(graph: ExecutionGraph, roots) -> set[str]:
-    after, _ = neighbours(graph)
-    found, pending = set(), list(roots)
-    while pending:
-        for name in after[pending.pop()]:
-            if name not in found:
-                found.add(name)
-                pending.append(name)
-    return found
+from tests.support.simulated_runs import WORKERS, Case, cases, conflict, descendants, graphs, simulate
 
 
 def serial_oracle(case: Case) -> list[tuple[str, str]]:
@@ -163,7 +46,7 @@ def serial_oracle(case: Case) -> list[tuple[str, str]]:
     while chosen := next((n for n in waiting if good.issuperset(before[n.id]) and n.group not in failed_groups), None):
         waiting.remove(chosen)
         happened += [("start", chosen.id), ("end", chosen.id)]
-        if case.endings[chosen.id] is NodeOutcome.DONE:
+        if case.endings[chosen.id].succeeded:
             good.add(chosen.id)
         elif chosen.group:
             failed_groups.add(chosen.group)
@@ -178,7 +61,7 @@ def test_p1_no_node_starts_before_all_its_dependencies_are_done(case, workers, f
     for name, at in starts.items():
         for source in before[name]:
             assert ends[source] < at
-            assert case.endings[source] is NodeOutcome.DONE
+            assert case.endings[source].succeeded
 
 
 @given(cases(), WORKERS)
@@ -188,7 +71,7 @@ def test_p2_p3_locks_exclude_and_workers_bound(case, workers):
     for kind, name, _ in simulate(case, workers).events:
         if kind == "start":
             for other in running:
-                assert not any(_conflict(a, b) for a in nodes[name].locks for b in nodes[other].locks)
+                assert not any(conflict(a, b) for a in nodes[name].locks for b in nodes[other].locks)
             running.append(name)
             assert len(running) <= workers
         elif kind == "end":
@@ -208,7 +91,7 @@ def test_p4_p9_every_run_ends_and_every_node_ends_once(case, workers, fail_fast)
 def test_p5_descendants_of_a_failure_never_start_and_blame_a_failed_node(case, workers, fail_fast):
     trace = simulate(case, workers, fail_fast=fail_fast)
     outcomes = trace.outcomes()
-    failed = {n for n in trace.started() if case.endings[n] is not NodeOutcome.DONE}
+    failed = {n for n in trace.started() if not case.endings[n].succeeded}
     behind = descendants(case.graph, failed)
     assert behind.isdisjoint(trace.started())
     for result in trace.results:
@@ -218,26 +101,24 @@ def test_p5_descendants_of_a_failure_never_start_and_blame_a_failed_node(case, w
             assert result.blocked_by is None
         if result.outcome is NodeOutcome.BLOCKED:
             _, before = neighbours(case.graph)
-            assert any(outcomes[n] is not NodeOutcome.DONE for n in before[result.node_id])
+            assert any(not outcomes[n].succeeded for n in before[result.node_id])
 
 
 @given(cases(), WORKERS)
 def test_p6_what_no_failure_reaches_finishes(case, workers):
     trace = simulate(case, workers)
-    failed = {n for n in trace.started() if case.endings[n] is not NodeOutcome.DONE}
+    failed = {n for n in trace.started() if not case.endings[n].succeeded}
     groups = {n.group for n in case.graph.nodes if n.id in failed and n.group}
     grouped = {n.id for n in case.graph.nodes if n.group in groups} if groups else set()
     reached = failed | grouped | descendants(case.graph, failed | grouped)
-    done = {n for n, outcome in trace.outcomes().items() if outcome is NodeOutcome.DONE}
+    done = {n for n, outcome in trace.outcomes().items() if outcome.succeeded}
     assert done >= {n.id for n in case.graph.nodes} - reached
 
 
 @given(cases(), WORKERS)
 def test_p7_fail_fast_starts_nothing_after_the_first_failure(case, workers):
     events = simulate(case, workers, fail_fast=True).events
-    failures = [
-        i for i, (kind, name, _) in enumerate(events) if kind == "end" and case.endings[name] is not NodeOutcome.DONE
-    ]
+    failures = [i for i, (kind, name, _) in enumerate(events) if kind == "end" and not case.endings[name].succeeded]
     if failures:
         assert all(kind != "start" for kind, _, _ in events[failures[0] :])
 
@@ -248,7 +129,7 @@ def test_group_starts_nothing_after_its_first_failure(case, workers):
     broken = set()
     for kind, name, _ in simulate(case, workers).events:
         assert kind != "start" or group[name] not in broken
-        if kind == "end" and group[name] and case.endings[name] is not NodeOutcome.DONE:
+        if kind == "end" and group[name] and not case.endings[name].succeeded:
             broken.add(group[name])
 
 
@@ -345,9 +226,9 @@ def test_p18_cancelled_anywhere_every_node_ends_and_no_lock_is_held(case, worker
     assert trace.held_at_end == ()
     kinds = [kind for kind, _, _ in trace.events]
     assert all(kind != "start" for kind in kinds[stop_at:])
-    for result in trace.results:
-        cancelled = trace.reasons.get(result.node_id) is SkipReason.CANCELLED
-        assert not cancelled or (result.outcome, result.blocked_by) == (NodeOutcome.SKIPPED, None)
+    for skip in trace.skips:
+        cancelled = skip.reason is SkipReason.CANCELLED
+        assert not cancelled or (skip.result.outcome, skip.result.blocked_by) == (NodeOutcome.SKIPPED, None)
 
 
 @st.composite
@@ -469,9 +350,9 @@ def test_threads_obey_the_same_laws(case, workers, fail_fast):
             assert worker not in running.values()
             assert 1 <= worker <= workers
             for other in running:
-                assert not any(_conflict(a, b) for a in nodes[event.node].locks for b in nodes[other].locks)
+                assert not any(conflict(a, b) for a in nodes[event.node].locks for b in nodes[other].locks)
             running[event.node] = worker
-        elif event.type in ("node_finished", "node_failed", "node_indeterminate"):
+        elif event.type in ("node_finished", "node_failed", "node_cancelled", "node_indeterminate"):
             assert running.pop(event.node) == worker
             terminal.append(event.node)
             if event.type == "node_finished":

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.support.paused import Pause
 from tests.support.serving import Log
 
 _LONGEST_S = 60
@@ -18,15 +19,18 @@ _LONGEST_S = 60
 
 @dataclass
 class ServeProcess:
-    """A process; use as a context manager. With `point` it kills itself at this fault point."""
+    """A process; use as a context manager. With `point` it kills itself at this fault point, or waits there with `pause`."""
 
     arguments: Sequence[str]
     environ: Mapping[str, str]
     point: str = ""
+    pause: Pause | None = None
     log: Log = field(default_factory=Log)
 
     def __enter__(self) -> Self:
         how = ("tests.fault.serve_child", self.point) if self.point else ("gitops", "bot", "serve")
+        if self.pause is not None:
+            how = ("tests.support.paused", *self.pause.arguments(self.point), "bot", "serve")
         self.process = subprocess.Popen(
             [sys.executable, "-m", *how, *self.arguments],
             env=dict(self.environ),

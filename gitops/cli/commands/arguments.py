@@ -5,6 +5,7 @@ The modules of this package import next to nothing: every command loads them.
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import ArgumentTypeError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _MAX_PORT = 65_535
+_MOST_WORKERS, _AUTO_WORKERS = 64, 8
 
 
 class Argument:
@@ -125,6 +127,17 @@ def up_to(maximum: int) -> Callable[[str], int]:
     return read
 
 
+def workers(text: str) -> int:
+    """A number of workers from 1 to 64; `auto` is one for each processor that this process may use, at most 8."""
+    if text == "auto":
+        return min(
+            _AUTO_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        )
+    if not re.match(r"[0-9]{1,3}\Z", text, re.ASCII) or not 1 <= int(text) <= _MOST_WORKERS:
+        raise ArgumentTypeError(f"use 1 to {_MOST_WORKERS}, or auto")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """A finite number of seconds above 0."""
     value = float(text)
@@ -164,11 +177,28 @@ APPLYING = (
     Argument(
         "--parallel",
         "N",
-        "number of changes to apply at the same time (default 1; 16 if their data is in a bucket)",
-        type=up_to(64),
+        "changes to apply at the same time, or auto: one for each processor, at most 8 (default: apply.parallel of "
+        "gitops.yaml, else 1, and 16 if their data is in a bucket)",
+        type=workers,
         default=None,
+    ),
+    Argument(
+        "--timeout",
+        "DURATION",
+        "how long to wait for one change, such as 90s, 10m or 1h; never a limit for migrations and deletes of graphs "
+        "(default: apply.node_timeout of gitops.yaml, else 10m)",
+        type=duration,
+        default=None,
+    ),
+    Group(
+        flag("--fail-fast", "start nothing more after a failure"),
+        flag(
+            "--keep-going",
+            "after a failure, apply whatever does not depend on it (default, unless gitops.yaml says fail_fast)",
+        ),
     ),
     flag("--keep-data-here", "allow graph data in a CI checkout"),
     Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
+    Argument("--run", "FILE", "write to FILE, as JSON, when each change began and ended and what it waited for"),
 )
 """The options of a command that applies."""

@@ -12,6 +12,7 @@ from gitops.cli.commands.arguments import (
     STRICT,
     Argument,
     Command,
+    Group,
     flag,
 )
 
@@ -74,7 +75,7 @@ SETUP_COMMANDS = (
 )
 
 
-def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument) -> Command:
+def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group) -> Command:
     """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
     return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs)
 

@@ -24,6 +24,7 @@ from tests.support.github.hub import Hub, token_of
 from tests.support.github.nouns import Happening
 from tests.support.github.served import as_server, clone_for_server, server_environment_of, webhook
 from tests.support.loop import LEDGER, MAIN, ROOT
+from tests.support.paused import Pause
 from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET
 
@@ -41,8 +42,8 @@ class Host:
         self.arguments = ["--repo", str(self.clone), "--queue", str(self.queue), "--listen", "127.0.0.1:0"]
         self.arguments += ["--forge", "github"]
 
-    def serve(self, *more: str, point: str = "") -> ServeProcess:
-        return ServeProcess([*self.arguments, *more], self.environ, point)
+    def serve(self, *more: str, point: str = "", pause: Pause | None = None) -> ServeProcess:
+        return ServeProcess([*self.arguments, *more], self.environ, point, pause)
 
     def listed(self) -> list[dict[str, object]]:
         """What the queue holds, as its operator sees it."""
@@ -109,6 +110,28 @@ def test_killed_anywhere_it_is_done_once_in_the_end(host: Host, point: str, answ
         second.log.until(": done")
         assert second.stop() == 0
     applied_once(host.hub)
+    assert host.listed() == []
+
+
+@pytest.mark.slow
+def test_stopped_in_an_apply_it_starts_nothing_more_and_handles_the_event_again(host: Host, tmp_path: Path) -> None:
+    push, pause = webhook(merged(host.hub)), Pause(tmp_path / "pause")
+    # The intent of the delete is published; the delete itself has not begun.
+    with host.serve(point="ledger.branch.after_push", pause=pause) as first:
+        assert first.post(push.headers, push.body) == 202
+        pause.reached()
+        first.process.send_signal(signal.SIGTERM)
+        first.log.until("stopping")
+        pause.go_on()
+        assert first.ended() == 0
+        assert first.log.until("apply_interrupted")
+        assert first.log.until("released")
+    assert host.hub.loop.graph("legacy").exists()
+    with host.serve() as second:
+        second.log.until(": done")
+        assert second.stop() == 0
+    assert not host.hub.loop.graph("legacy").exists()
+    assert host.hub.status(host.hub.tip(), "apply").startswith("success")
     assert host.listed() == []
 
 

@@ -15,6 +15,7 @@ import pytest
 from gitops.cli.main import main
 from gitops.cli.parser import parse_options
 from gitops.cli.progress import watching
+from gitops.ledger.runs import read_run
 from gitops.model.change import Action
 from gitops.model.run_event import RunEvent
 from gitops.wiring.system import SystemClock
@@ -157,6 +158,15 @@ def test_events_are_kept_in_a_file_as_they_happen(folder, tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_the_record_of_a_run_is_kept_in_a_file(folder, tmp_path):
+    file = tmp_path / "run.json"
+    assert main(["apply", "--config", str(folder), "-q", "--parallel", "2", "--run", str(file)]) == 0
+    run = read_run(file.read_bytes())
+    assert run.workers == 2
+    assert len(run.nodes) >= CHANGES
+    assert all(node.outcome.succeeded for node in run.nodes)
+
+
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder, tmp_path, capsys):
     assert main(["apply", "--config", str(folder), "--events", str(tmp_path)]) == 1
     assert "usage_error" in capsys.readouterr().err
@@ -166,10 +176,11 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder
 def test_a_full_disk_ends_the_file_and_not_the_apply(folder, capsys):
     if not Path("/dev/full").exists():
         pytest.skip("needs the device /dev/full")
-    assert main(["apply", "--config", str(folder), "--events", "/dev/full"]) == 0
+    assert main(["apply", "--config", str(folder), "--events", "/dev/full", "--run", "/dev/full"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("cluster apply: 20 applied")
     assert printed.err.count("events are no longer written") == 1
+    assert printed.err.count("the record of the run is not written") == 1
 
 
 def test_a_reader_that_goes_away_does_not_end_the_apply(folder):

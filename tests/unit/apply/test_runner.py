@@ -173,7 +173,7 @@ def test_failure_blocks_dependants_and_the_rest_goes_on():
     assert outcomes(results) == {"a": NodeOutcome.FAILED, "b": NodeOutcome.BLOCKED, "c": NodeOutcome.DONE}
     assert results[1].blocked_by == "a"
     (skipped,) = (e for e in events if e.type == "node_skipped")
-    why = {"reason": SkipReason.DEPENDENCY_FAILED, "cause": "a", "blocked_by": "a"}
+    why = {"outcome": NodeOutcome.BLOCKED, "reason": SkipReason.DEPENDENCY_FAILED, "cause": "a", "blocked_by": "a"}
     assert (skipped.node, skipped.facts) == ("b", B | {"layer": 2} | why)
     assert events[-1].facts["counts"] == dict.fromkeys(NodeOutcome, 0) | {
         NodeOutcome.FAILED: 1,

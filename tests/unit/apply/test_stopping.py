@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from gitops.core.cancel import Cancellation, CancelledError
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import RemoteError
 from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.model.run_event import RunEvent
 from gitops.plan.schedule import SkipReason
 from tests.support.clock import FixedClock
@@ -96,6 +97,34 @@ def test_a_running_pivot_is_finished_and_the_rest_is_cancelled():
     assert stopping.facts == {"running": ("schema.g",), "grace_ms": 0}
     assert (run.events[-1].type, run.events[-1].facts["status"]) == ("apply_finished", "cancelled")
     assert not run.events[-1].facts["interrupted"]
+
+
+def test_an_interrupted_run_with_a_pivot_is_committed_before_it_ends():
+    run, passed = Run("schema.g"), []
+
+    def execute(node: ExecNode) -> NodeResult:
+        assert run.asked.wait(PATIENCE)
+        return done(node)
+
+    def at_barrier(node: ExecNode) -> NodeResult:
+        passed.append(node.id)
+        return done(node)
+
+    commit = ExecNode("barrier.committed", "barrier", Action.UPDATE, 1)
+    graph = chain(
+        replace(migration("schema.g", 0), effect=Effect.PIVOT),
+        commit,
+        ExecNode("graph.old", "graph", Action.DELETE, 2),
+        edges="schema.g>barrier.committed barrier.committed>graph.old",
+    )
+    outcomes = run(graph, execute, at_barrier=at_barrier)
+    assert outcomes == {
+        "schema.g": NodeOutcome.DONE,
+        "barrier.committed": NodeOutcome.DONE,
+        "graph.old": NodeOutcome.SKIPPED,
+    }
+    assert passed == ["barrier.committed"]
+    assert run.events[-1].facts["status"] == "cancelled"
 
 
 def test_a_second_request_waits_for_nothing_and_the_intent_is_named():

@@ -61,8 +61,9 @@ def test_the_smallest_file_and_its_defaults() -> None:
     assert (config.repository, config.clusters) == (None, ())
     assert (config.ledger.store, config.ledger.signers) == ("branch", ())
     assert (config.approvals.required, config.approvals.approvers) == (1, ())
-    assert config.approvals.lifetime == timedelta(days=7)
+    assert config.approvals.expires_after == timedelta(days=7)
     assert (config.apply.parallel, config.apply.fail_fast) == (None, False)
+    assert config.apply.node_timeout == timedelta(minutes=10)
     assert trust_paths(config) == ("gitops.yaml", ".gitops/allowed_signers")
 
 
@@ -73,12 +74,12 @@ def test_a_full_file() -> None:
         b"  - {name: prod-1, path: clusters/prod}\n"
         b"ledger: {store: directory, signers: [bot@example.org]}\n"
         b"approvals: {allowed_signers: keys/signers, revoked_keys: keys/revoked, approvers: [ada], required: 2,"
-        b" expires_after: 12h}\napply: {parallel: 8, fail_fast: true}\n"
+        b" expires_after: 12h}\napply: {parallel: 8, fail_fast: true, node_timeout: 2h}\n"
     )
     staging, prod = config.clusters
     assert (staging.ref, staging.path, staging.environment) == ("refs/heads/release/2.x", ".", "test")
     assert (prod.ref, prod.path, prod.environment) == ("refs/heads/main", "clusters/prod", "production")
-    assert config.approvals.lifetime == timedelta(hours=12)
+    assert config.approvals.expires_after == timedelta(hours=12)
     assert trust_paths(config) == ("gitops.yaml", "keys/signers", "keys/revoked")
 
 
@@ -88,7 +89,7 @@ def test_a_full_file() -> None:
 )
 def test_durations(text: str, lifetime: timedelta) -> None:
     config = parse_bot_config(f"version: 1\napprovals: {{expires_after: {text}}}\n".encode())
-    assert config.approvals.lifetime == lifetime
+    assert config.approvals.expires_after == lifetime
 
 
 def test_a_cluster_is_found_by_name_or_by_being_alone() -> None:

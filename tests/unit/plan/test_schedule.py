@@ -8,7 +8,7 @@ import pytest
 
 from gitops.core.errors import BugError, UsageError
 from gitops.model.change import Action
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
+from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode, NodeOutcome, NodeResult
 from gitops.plan.schedule import LockWait, Progress, Schedule, SkipReason
 
 SHARED = LockMode.SHARED
@@ -132,6 +132,7 @@ def test_node_that_asks_for_both_modes_gets_the_exclusive_one():
 
 def test_no_lock_waits_are_told_while_no_worker_is_free():
     schedule = Schedule(graph(node("a", 0, "x"), node("b", 1, "x")))
+    assert schedule.waiting == ()
     assert fill(schedule) == ["a"]
     assert schedule.next_ready() is None
     assert schedule.waiting == ()
@@ -269,6 +270,52 @@ def test_stop_skips_what_has_not_started():
     assert end(schedule, "a") == Progress()
     assert schedule.finished
     assert schedule.held == ()
+
+
+def atomic() -> ExecutionGraph:
+    """A staged text, a pivot with a text behind it, the commit, and what comes after that."""
+    nodes = (
+        node("staged", 0),
+        replace(node("pivot", 1), effect=Effect.PIVOT),
+        replace(node("lifted", 2), lifted=True),
+        replace(node("barrier.committed", 3), kind="barrier"),
+        replace(node("finish", 4), effect=Effect.FINISH),
+    )
+    edges = "pivot>lifted lifted>barrier.committed staged>barrier.committed barrier.committed>finish"
+    return graph(*nodes, edges=edges)
+
+
+def test_stop_goes_on_to_the_commit_once_a_pivot_has_begun():
+    schedule = Schedule(atomic(), workers=2)
+    fill(schedule)
+    assert skips(schedule.stop(to_commit=True)) == [("finish", NodeOutcome.SKIPPED, SkipReason.CANCELLED, None)]
+    for name in ("pivot", "staged"):
+        end(schedule, name)
+    assert schedule.stop(to_commit=True) == Progress()
+    assert serial(schedule) == ["lifted", "barrier.committed"]
+
+
+def test_stop_does_not_go_on_to_the_commit_before_a_pivot_or_after_it_failed():
+    schedule = Schedule(atomic())
+    fill(schedule)
+    assert [name for name, *_ in skips(schedule.stop(to_commit=True))] == [
+        "pivot",
+        "lifted",
+        "barrier.committed",
+        "finish",
+    ]
+    failed = Schedule(atomic(), workers=2)
+    fill(failed)
+    end(failed, "pivot", NodeOutcome.FAILED)
+    end(failed, "staged")
+    assert failed.stop(to_commit=True) == Progress()
+    assert failed.finished
+
+
+def test_stop_for_good_leaves_nothing():
+    schedule = Schedule(atomic(), workers=2)
+    fill(schedule)
+    assert [name for name, *_ in skips(schedule.stop())] == ["lifted", "barrier.committed", "finish"]
 
 
 def test_results_keep_what_the_node_reported():

@@ -1,0 +1,86 @@
+"""Real signals to real processes that are in the middle of an apply: what is recorded, and what the next run finds."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from gitops.cli.main import main
+from tests.support.cluster import QUERY, SCHEMA, WIDER
+from tests.support.paused import PausedRun
+from tests.support.prefork import PYTHON
+
+pytestmark = pytest.mark.e2e
+
+AT_WORK = "cluster_apply.before_schema_apply"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An applied graph whose schema changes, and a query that waits for that."""
+    made = tmp_path / "cluster"
+    made.mkdir()
+    text = "version: 1\ngraphs:\n  g:\n    schema: g.pg\n    queries:\n      find_person:\n        file: q.gq\n"
+    (made / "cluster.yaml").write_text(text)
+    (made / "g.pg").write_text(SCHEMA)
+    (made / "q.gq").write_text(QUERY)
+    for verb in ("import", "apply"):
+        assert main([verb, "--config", str(made), "-q"]) == 0
+    (made / "g.pg").write_text(WIDER)
+    (made / "q.gq").write_text(QUERY + "// again\n")
+    return made
+
+
+def paused(folder: Path, point: str, *more: str) -> PausedRun:
+    return PausedRun.start(PYTHON, folder.parent / "pause", point, "apply", "--config", str(folder), *more)
+
+
+def intents(folder: Path) -> list[Path]:
+    return list((folder / "__cluster" / "recoveries").glob("*.json"))
+
+
+def test_the_first_signal_finishes_a_migration_and_records_it(folder):
+    run = paused(folder, AT_WORK)
+    run.signal(signal.SIGINT)
+    assert "starts nothing more, waits for 1 running; interrupt again to stop waiting" in run.asked()
+    run.pause.go_on()
+    code, out = run.ended()
+    assert code == 128 + signal.SIGINT
+    assert "Update schema.g [Applied]" in out
+    assert "apply_interrupted: the run was interrupted: 1 of 2 changes are not applied" in out
+    assert "fix: apply the rest: gitops apply" in out
+    assert intents(folder) == []
+    assert not (folder / "__cluster" / "lock.json").exists()
+    assert main(["apply", "--config", str(folder), "-q"]) == 0
+    assert main(["plan", "--config", str(folder), "--detailed-exitcode", "-q"]) == 0
+
+
+def test_a_second_signal_leaves_the_intent_and_the_next_run_looks_first(folder):
+    run = paused(folder, AT_WORK, "--events", str(folder.parent / "events.jsonl"))
+    run.signal(signal.SIGTERM)
+    run.asked()
+    run.signal(signal.SIGTERM)
+    code, out = run.ended()
+    assert code == 128 + signal.SIGTERM
+    assert "node_indeterminate schema.g: the run did not wait for its end" in out
+    (intent,) = intents(folder)
+    events = [json.loads(line) for line in (folder.parent / "events.jsonl").read_text().splitlines()]
+    (lost,) = (e["data"] for e in events if e["type"] == "node_indeterminate")
+    assert lost["recovery"] == intent.stem
+    assert events[-1]["type"] == "apply_finished"
+    assert not (folder / "__cluster" / "lock.json").exists()
+    assert main(["apply", "--config", str(folder), "-q"]) == 0
+    assert intents(folder) == []
+    assert main(["plan", "--config", str(folder), "--detailed-exitcode", "-q"]) == 0
+
+
+def test_a_signal_before_anything_is_changed_ends_at_once_and_gives_the_lock_back(folder):
+    run = paused(folder, "ledger.lock.after_take")
+    run.signal(signal.SIGTERM)
+    code, out = run.ended()
+    assert (code, out) == (128 + signal.SIGTERM, "")
+    assert not (folder / "__cluster" / "lock.json").exists()
+    assert intents(folder) == []
