@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -31,25 +31,29 @@ from gitops.server.shared import ServerContext
 __all__ = ["api_routes"]
 
 _MOST = 64 * 1024
-_SHORTEST_S, _LONGEST_S = 1.0, 10.0
+_SHORTEST_S, _LONGEST_S, _SLICE_S = 1.0, 10.0, 0.5
 # Each stream that waits keeps a thread, of which webhooks need some.
 _WAITING = 16
 _SSE, _LINES = "text/event-stream", "application/x-ndjson"
 _CLOSE = {"connection": "close", "cache-control": "no-store"}
 
 
-def api_routes(api: ClusterApi, context: ServerContext, *, longest_s: float) -> list[Route]:
-    """The addresses; a stream lasts at most `longest_s` seconds."""
+def api_routes(
+    api: ClusterApi, context: ServerContext, *, longest_s: float, stopping: Callable[[], bool]
+) -> list[Route]:
+    """The addresses; a stream lasts at most `longest_s` seconds, and ends when the server is `stopping`."""
     places = threading.BoundedSemaphore(_WAITING)
 
     def pieces(stream: EventStream, items: tuple[StreamItem, ...], kind: str, wait: float) -> Iterator[str]:
-        if not places.acquire(blocking=False):
-            yield from _pieces(stream, items, context, kind, 0.0)
-            return
+        waits = places.acquire(blocking=False)
+        end = time.monotonic() + (wait if waits else 0.0)
         try:
-            yield from _pieces(stream, items, context, kind, wait)
+            yield from _pieces(stream, items, kind, end, stopping)
+        except GitopsError as error:
+            context.log(f"a stream ends: {error.code}: {error.detail}")
         finally:
-            places.release()
+            if waits:
+                places.release()
 
     async def document(request: Request) -> Response:
         asked = await _asked(request)
@@ -85,24 +89,22 @@ async def _asked(request: Request) -> ApiRequest | None:
 
 
 def _pieces(
-    stream: EventStream, items: tuple[StreamItem, ...], context: ServerContext, kind: str, wait: float
+    stream: EventStream, items: tuple[StreamItem, ...], kind: str, end: float, stopping: Callable[[], bool]
 ) -> Iterator[str]:
-    """The items of a stream until its time is over, the server stops or the ledger cannot be read."""
-    end, pause = time.monotonic() + wait, _SHORTEST_S
+    """The items of a stream until its time is over or the server stops. Raises GitopsError if the ledger cannot be read."""
+    pause = _SHORTEST_S
     while True:
         for item in items:
             yield _encoded(item, kind)
-        left = end - time.monotonic()
-        if left <= 0:
-            return
         pause = _SHORTEST_S if items else min(2 * pause, _LONGEST_S)
-        if context.stop.wait(min(pause, left)):
+        again = min(end, time.monotonic() + pause)
+        while (left := again - time.monotonic()) > 0:
+            if stopping():
+                return
+            time.sleep(min(_SLICE_S, left))
+        if time.monotonic() >= end:
             return
-        try:
-            items = stream.poll()
-        except GitopsError as error:
-            context.log(f"a stream ends: {error.code}: {error.detail}")
-            return
+        items = stream.poll()
 
 
 def _encoded(item: StreamItem, kind: str) -> str:

@@ -62,6 +62,11 @@ class Server:
         """
         self._queue, self._settings, self._context, self._ready = queue, settings, context, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)
+        longest = settings.address.connection_s - _LAST_S
+
+        def stopping() -> bool:
+            return self._listener.should_exit
+
         app = make_app(
             DeliveryReceiver(queue, settings.formats, settings.repositories, context),
             queue,
@@ -69,7 +74,7 @@ class Server:
             healthy=lambda: self._workers.alive,
             max_body_bytes=settings.max_body_bytes,
             metrics=settings.metrics,
-            more=() if api is None else api_routes(api, context, longest_s=settings.address.connection_s - _LAST_S),
+            more=() if api is None else api_routes(api, context, longest_s=longest, stopping=stopping),
         )
         self._listener = Listener(app, settings.address, self._start)
 

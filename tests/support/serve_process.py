@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from tests.support.paused import Pause
 from tests.support.serving import Log
@@ -67,6 +68,17 @@ class ServeProcess:
             return connection.getresponse().status
         except (http.client.HTTPException, OSError):
             return None
+        finally:
+            connection.close()
+
+    def ask(self, method: str, path: str, token: str, form: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """What a program with a token gets: the status, and the document."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=_LONGEST_S)
+        try:
+            body = b"" if form is None else json.dumps(form).encode()
+            connection.request(method, f"/v1/clusters/{path}", body, {"authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
         finally:
             connection.close()
 

@@ -231,3 +231,29 @@ def test_no_secret_leaves_the_server(host: Host) -> None:
         config = (host.clone / "config").read_text()
         assert secret not in config
     assert str(ROOT) not in said
+
+
+def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: Host, tmp_path: Path) -> None:
+    token, tokens = "w" * 32, tmp_path / "tokens"
+    tokens.write_text(f"deploy write {token}\n")
+    merged(host.hub)
+    tip = host.hub.tip()
+    with host.serve("--api-tokens", str(tokens)) as server:
+        status, form = server.ask("GET", "brain/schema", token)
+        assert (status, "graph.legacy" in form["resources"], form["changesets"]) == (200, True, [])
+        position = form["seq"]
+        status, form = server.ask("POST", "brain/changesets", token, {"commit": tip})
+        assert (status, form["created"]) == (202, True)
+        (key,) = form["changesets"]
+        server.log.until("deploy asks for brain")
+        server.log.until(": done")
+        assert server.ask("POST", "brain/changesets", token, {"commit": tip})[1]["changesets"] == [key]
+        status, form = server.ask("GET", f"brain/changesets/{key}", token)
+        assert (status, form["changeset"]["state"]) == (200, "finalized")
+        assert server.ask("GET", "brain/schema", token)[1]["seq"] > position
+        assert server.ask("POST", "brain/changesets", token, {"commit": "f" * 40})[0] == 409
+        assert server.ask("GET", "brian/schema", token)[0] == 404
+        assert server.ask("GET", "brain/schema", "x" * 32)[0] == 401
+        assert server.stop() == 0
+        assert token not in "\n".join(server.log.lines)
+    applied_once(host.hub)

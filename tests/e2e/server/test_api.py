@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -251,3 +252,18 @@ def test_what_cannot_be_read_is_refused(client):
         assert refusal(client.get(f"brain/{path}"), 404) == "api_address_unknown"
     assert refusal(client.get("other/schema"), 404) == "cluster_not_found"
     assert client.post("brain/changesets", "x" * 70_000).status == 413
+
+
+def test_what_happens_during_a_stream_is_part_of_it_and_a_server_that_stops_ends_it(tmp_path):
+    made = Program(tmp_path / "graphs")
+    with serving(
+        Setting(tmp_path, made.handle, api=((ApiToken("board", False, Secret("T", READ)),), made.open))
+    ) as server:
+        stream = http.client.HTTPConnection(server.where.host, server.where.port, timeout=60)
+        stream.request("GET", "/v1/clusters/brain/events?wait=25", headers={"authorization": f"Bearer {READ}"})
+        answer = stream.getresponse()
+        assert json.loads(answer.readline())["type"] == "full_state"
+        made.record(ONE, *landed(ONE)[:2])
+        assert [json.loads(answer.readline())["type"] for _ in range(2)] == ["changeset_created", "resource_staged"]
+    assert answer.read() == b""
+    stream.close()

@@ -61,6 +61,14 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "cluster")
 
 
+def declare_notes(folder: Folder) -> None:
+    """Declare a graph, which the next apply creates."""
+    place = Path(folder.place)
+    graphs = "graphs:\n  notes:\n    schema: notes.pg\n"
+    (place / "cluster.yaml").write_text(f"version: 1\nmetadata:\n  name: brain\n{graphs}")
+    (place / "notes.pg").write_text("node Note {\n  title: String @key\n}\n")
+
+
 def paced(*between: Callable[[], object]) -> Pacing:
     """Pauses that take no time, in which other things happen."""
     clock, deeds = FixedClock(datetime(2026, 6, 11, 9, tzinfo=UTC)), iter(between)
@@ -224,6 +232,20 @@ def test_a_changeset_that_is_given_up_is_rolled_back_by_the_next_run(folder, cap
     assert folder.run("show", ONE.key, "--exit-code") == 3
 
 
+def test_the_next_apply_ends_what_was_given_up_and_applies_what_is_declared(folder, capsys):
+    folder.record(ONE, *landed(ONE)[:3])
+    assert folder.run("fail", ONE.key, "--error", "the node is full") == 0
+    declare_notes(folder)
+    main(["apply", "--config", folder.place])
+    said = capsys.readouterr().out
+    ended = folder.ledger.changeset(ONE.key)
+    assert (ended.state, ended.error) == (ChangesetState.FAILED, "the node is full")
+    assert "changeset_rolled_back" in said
+    assert folder.ledger.view().state.digests().keys() == {"graph.notes", "schema.notes"}
+    assert folder.run("list") == 0
+    assert capsys.readouterr().out == "no changesets\n"
+
+
 def test_force_ends_one_that_is_rolling_back_and_lists_what_is_left(folder, capsys):
     folder.record(ONE, *landed(ONE)[:3])
     assert folder.run("fail", ONE.key, "--error", "stuck", "--force") == 1
@@ -271,11 +293,7 @@ def test_giving_up_names_a_changeset_and_a_reason_in_one_line(folder, capsys):
 
 
 def test_what_failed_is_tried_again_as_its_next_attempt_and_keeps_its_record(folder, capsys):
-    place = Path(folder.place)
-    (place / "cluster.yaml").write_text(
-        "version: 1\nmetadata:\n  name: brain\ngraphs:\n  notes:\n    schema: notes.pg\n"
-    )
-    (place / "notes.pg").write_text("node Note {\n  title: String @key\n}\n")
+    declare_notes(folder)
     folder.record(ONE, *failed(ONE))
     before = folder.ledger.changeset(ONE.key)
     assert folder.run("retry", ONE.key) == 0
