@@ -33,6 +33,8 @@ _SHELL = ("sh", "console", "shell")
 
 
 def _fences(text: str, *languages: str) -> list[str]:
+    if not any(f"```{language}\n" in text for language in languages):
+        return []
     return [t.content for t in MarkdownIt().parse(text) if t.type == "fence" and t.info.strip() in languages]
 
 

@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
 _LOCKS = ("requirements.lock", "requirements-bench.lock")
@@ -43,7 +43,7 @@ def test_actions_are_pinned_by_commit(path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda p: p.name)
 def test_a_workflow_has_no_permissions_by_default(path):
-    assert yaml.safe_load(path.read_text(encoding="utf-8"))["permissions"] == {}
+    assert read_yaml(path)["permissions"] == {}
 
 
 def test_zizmor_finds_nothing():

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.language.query import check_query, parse_queries
 from gitops.language.schema import compile_schema
@@ -14,9 +13,10 @@ from gitops.language.schema.migration import plan_migration
 from gitops.language.schema.steps import UnsupportedChange
 from gitops.language.text import LanguageError
 from tests.docs.examples import DEFAULT, examples
+from tests.support.cases import read_yaml
 from tests.support.pages import read_page
 
-CLAIMS = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text("utf-8"))
+CLAIMS = read_yaml(Path(__file__).parent / "claims.yaml")
 
 
 def name_of(claim: dict) -> str:

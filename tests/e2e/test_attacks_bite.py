@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gitops.doctor.attack import copy, run
 from gitops.doctor.attack.run import ATTACKS, attack
 from gitops.doctor.findings import AttackReport, Defence
 from gitops.git.hooks import remove_hooks
 from gitops.wiring.project import LocalProject
+from tests.support.cases import read_yaml
 from tests.support.defences import DEFENCES
 from tests.support.loop import CLUSTER, Loop, with_two_people
 
 pytestmark = pytest.mark.e2e
 
-_DATA = yaml.safe_load((Path(__file__).parents[1] / "data" / "attacks" / "defences.yaml").read_text("utf-8"))
+_DATA = read_yaml(Path(__file__).parents[1] / "data" / "attacks" / "defences.yaml")
 
 
 @dataclass(frozen=True)

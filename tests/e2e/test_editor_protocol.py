@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
+from tests.support.cases import read_yaml
 from tests.support.editor import DATA
 from tests.support.editor_client import EXIT, INITIALIZE, SHUTDOWN, talk
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.e2e
 
-ODD = yaml.safe_load((DATA / "odd_requests.yaml").read_text("utf-8"))
+ODD = read_yaml(DATA / "odd_requests.yaml")
 AT_A_POSITION = ("hover", "definition", "references", "completion", "prepareRename", "rename")
 DOCUMENT = {"uri": "file:///nowhere/q.gq"}
 OPEN = {

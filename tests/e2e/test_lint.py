@@ -7,13 +7,13 @@ import shutil
 import subprocess
 
 import pytest
-import yaml
 from jsonschema import Draft7Validator
 
 from gitops.cli.main import main
 from gitops.cluster.lint import lint_cluster
 from gitops.config.source import MemoryTree
 from gitops.render.sarif import sarif_log
+from tests.support.cases import read_yaml
 from tests.support.lint_cases import DATA, EXAMPLE_NAMES, EXAMPLES, FORMATS, cases, reports, shortened
 from tests.support.pages import ROOT
 from tests.support.prefork import PROGRAM
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 beside = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the shared example clusters are not beside this checkout")
 
 SARIF = Draft7Validator(json.loads((ROOT / "tests/data/sarif/sarif-schema-2.1.0.json").read_text("utf-8")))
-FAULTS = yaml.safe_load((ROOT / "tests/data/languages/faults.yaml").read_text("utf-8"))
+FAULTS = read_yaml(ROOT / "tests/data/languages/faults.yaml")
 
 
 @pytest.fixture

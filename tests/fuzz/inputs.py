@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import yaml
 from lark.grammar import Rule, Terminal
 
+from tests.support.cases import read_yaml
 from tests.support.grammars.oracle import grammar
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -130,7 +130,7 @@ def texts(language: str) -> list[str]:
     ]
     cases = _ROOT / "tests/data/languages" / ("schema" if language == "pg" else "query")
     for path in sorted(cases.glob("*.yaml")):
-        for case in yaml.safe_load(path.read_text("utf-8")):
+        for case in read_yaml(path):
             found += [value for value in case.values() if isinstance(value, str)] if isinstance(case, dict) else []
     return [re.sub("[«»]", "", text) for text in found if text.strip()]
 

@@ -27,6 +27,7 @@ from gitops.language.schema import Schema, compile_schema, schema_from_ir
 from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText
+from tests.support.cases import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 _LANGUAGES = ROOT / "tests/data/languages"
@@ -166,13 +167,8 @@ def _texts(folders: tuple[Path, ...], *suffixes: str) -> list[bytes]:
 
 
 def _migrations(_folders: tuple[Path, ...]) -> list[bytes]:
-    import yaml
 
-    cases = [
-        case
-        for path in sorted((_LANGUAGES / "schema").glob("migrations*.yaml"))
-        for case in yaml.safe_load(path.read_text("utf-8"))
-    ]
+    cases = [case for path in sorted((_LANGUAGES / "schema").glob("migrations*.yaml")) for case in read_yaml(path)]
     return [AND.join((case["accepted"].encode(), case["desired"].encode())) for case in cases]
 
 
@@ -198,12 +194,11 @@ def _settings(_folders: tuple[Path, ...]) -> list[bytes]:
 
 
 def _params(_folders: tuple[Path, ...]) -> list[bytes]:
-    import yaml
 
     cases = [
         case
         for path in sorted((_LANGUAGES / "query").glob("coercion*.yaml"))
-        for case in yaml.safe_load(path.read_text("utf-8"))
+        for case in read_yaml(path)
         if isinstance(case, dict) and "type" in case
     ]
     return [f"$a: {case['type']}\n{json.dumps({'a': case.get('json')})}".encode() for case in cases]

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +35,7 @@ from gitops.language.schema.problems import MAX_PROBLEMS
 from gitops.language.schema.types import TypeKind
 from gitops.language.text import LanguageError, Span
 from tests.fuzz.inputs import mutation, noise, sentence, texts
+from tests.support.cases import read_yaml
 from tests.support.editor import WORLD, world
 from tests.support.effort import cases
 
@@ -44,9 +44,7 @@ LANGUAGES = ("pg", "gq")
 DATA = Path(__file__).parents[1] / "data" / "languages" / "query"
 RAIL = (DATA / "rail.pg").read_bytes()
 ACCEPTED = [
-    case["text"].encode()
-    for name in ("accepted.yaml", "accepted_forms.yaml")
-    for case in yaml.safe_load((DATA / name).read_text("utf-8"))
+    case["text"].encode() for name in ("accepted.yaml", "accepted_forms.yaml") for case in read_yaml(DATA / name)
 ]
 
 

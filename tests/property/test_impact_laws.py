@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError
 from gitops.model.address import Address
 from gitops.plan.impact import step_subjects, used_subjects
+from tests.support.cases import read_yaml
 from tests.support.effort import cases
 from tests.support.impact import desired, impact_of, planned
 
@@ -55,7 +55,7 @@ def assert_same_properties(source: bytes) -> int:
 
 
 def test_of_every_sound_example_the_properties_are_those_that_the_checker_saw():
-    examples = yaml.safe_load((DATA / "accepted.yaml").read_text("utf-8"))
+    examples = read_yaml(DATA / "accepted.yaml")
     texts = [case["text"].encode() for case in examples]
     assert sum(map(assert_same_properties, [*SEEDS, *texts])) > len(SEEDS)
 

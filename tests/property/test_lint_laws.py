@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
@@ -17,6 +16,7 @@ from gitops.language.text import SourceText
 from gitops.render.json import to_text
 from gitops.render.lint import lint_form, lint_text
 from gitops.render.sarif import sarif_log
+from tests.support.cases import read_yaml
 from tests.support.effort import cases as tries
 from tests.support.pages import ROOT
 
@@ -27,7 +27,7 @@ RAIL = (DATA / "languages" / "query" / "rail.pg").read_bytes()
 
 def cases(folder: str, name: str) -> list[dict]:
     files = sorted((DATA / "languages" / folder).glob(f"{name}*.yaml"))
-    return [case for path in files for case in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    return [case for path in files for case in read_yaml(path)]
 
 
 def texts(folder: str, name: str) -> list[str]:

@@ -6,7 +6,6 @@ import pathlib
 import re
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import plan_migration
 from gitops.language.schema.types import Catalog, PropType, Scalar
 from gitops.language.text import LanguageError, SourceText
+from tests.support.cases import read_yaml
 from tests.support.effort import cases
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "languages" / "query"
@@ -123,11 +123,7 @@ def test_coercion_gives_every_declared_parameter_or_a_parameter_error(
     assert coerce_params(checked.params, result) == result
 
 
-ACCEPTED = [
-    case["text"].encode()
-    for path in sorted(DATA.glob("accepted*.yaml"))
-    for case in yaml.safe_load(path.read_text("utf-8"))
-]
+ACCEPTED = [case["text"].encode() for path in sorted(DATA.glob("accepted*.yaml")) for case in read_yaml(path)]
 ADDED = ["\n  {0}: I32?", "\n  {0}: String? @index", "\n  {0}: [Bool]?", "\n  {0}: Vector(5)?", "\n  {0}: Blob?"]
 MORE_TYPES = [
     "node Zone {{ {0}: String @key }}",

@@ -24,6 +24,7 @@ from unittest.mock import patch
 import yaml
 
 from gitops.cli.main import main
+from tests.support.cases import read_yaml
 from tests.support.loop import DELETE_LEGACY, Loop, printed_command
 from tests.support.pages import ROOT
 
@@ -61,11 +62,7 @@ _ENVIRONMENT = {
 
 def cases() -> dict[str, dict[str, Any]]:
     """The cases by file and what was done."""
-    return {
-        f"{path.stem}: {case['did']}": case
-        for path in sorted(DATA.glob("*.yaml"))
-        for case in yaml.safe_load(path.read_text("utf-8"))
-    }
+    return {f"{path.stem}: {case['did']}": case for path in sorted(DATA.glob("*.yaml")) for case in read_yaml(path)}
 
 
 @cache
@@ -159,7 +156,7 @@ def _written() -> Iterator[tuple[Path, str]]:
         _Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
     )
     for path in sorted(DATA.glob("*.yaml")):
-        found = yaml.safe_load(path.read_text("utf-8"))
+        found = read_yaml(path)
         for case in found:
             with TemporaryDirectory() as temporary:
                 case["says"] = _Text(said(case, Path(temporary)))

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.support.actions.expressions import Open, evaluate, interpolate, is_true
+from tests.support.cases import read_yaml
 
 __all__ = ["Job", "Outcome", "load"]
 
@@ -31,7 +30,7 @@ StandIn = Callable[["Job", Mapping[str, str]], None]
 
 def load(path: Path) -> dict[str, Any]:
     """A workflow or an action; `on` is a boolean to YAML 1.1."""
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found = read_yaml(path)
     if True in found:
         found["on"] = found.pop(True)
     return dict(found)

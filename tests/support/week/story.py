@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gitops.core.faults import NoFaults
 from gitops.git.port import NewCommit, Person
 from gitops.wiring.stores import graph_engine
+from tests.support.cases import read_yaml
 from tests.support.loop import SIGNERS, TIME, TRUSTED, email
 from tests.support.week.pages import block, news, steady
 from tests.support.week.team import Team
@@ -54,7 +53,7 @@ class Step:
 
 def steps() -> list[Step]:
     """All steps, in their order."""
-    form = yaml.safe_load((DATA / "week.yaml").read_text("utf-8"))
+    form = read_yaml(DATA / "week.yaml")
     return [Step(**{**each, "does": tuple(each["does"]), "reads": tuple(each.get("reads", ()))}) for each in form]
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from gitops.cluster.down import down_between
 from gitops.config.source import MemoryTree
 from gitops.language.schema import compile_schema
 from gitops.language.schema.migration import plan_migration
 from gitops.render.migration import down_form, down_text
+from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
-CASES = yaml.safe_load((ROOT / "tests" / "data" / "down" / "cases.yaml").read_text(encoding="utf-8"))
+CASES = read_yaml(ROOT / "tests" / "data" / "down" / "cases.yaml")
 
 
 def outcome_of(case):

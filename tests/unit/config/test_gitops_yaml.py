@@ -8,16 +8,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.config.gitops_yaml import parse_bot_config, trust_paths, trust_root
 from gitops.core.errors import GitopsError
 from gitops.model.trust import TrustRoot
+from tests.support.cases import read_yaml
 
 _DATA = Path(__file__).parents[2] / "data" / "bot-config"
-REFUSED = yaml.safe_load((_DATA / "refused.yaml").read_text(encoding="utf-8"))
+REFUSED = read_yaml(_DATA / "refused.yaml")
 
 
 def key(number: int) -> str:

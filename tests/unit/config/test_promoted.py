@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.config.promoted import promoted_config
+from tests.support.cases import read_yaml
 
-CASES = yaml.safe_load((Path(__file__).parents[2] / "data/promoted.yaml").read_text(encoding="utf-8"))
+CASES = read_yaml(Path(__file__).parents[2] / "data/promoted.yaml")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from gitops.config.source import MemoryTree, SourceLimits
 from gitops.editor.completion import complete
@@ -16,11 +15,12 @@ from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries
 from gitops.language.lexer import MAX_SOURCE_BYTES
 from gitops.language.text import SourceText
+from tests.support.cases import read_yaml
 from tests.support.editor import DATA, WORLD, cursor, world
 
 
 def cases(name: str):
-    return [pytest.param(each, id=each["name"]) for each in yaml.safe_load((DATA / f"{name}.yaml").read_text("utf-8"))]
+    return [pytest.param(each, id=each["name"]) for each in read_yaml(DATA / f"{name}.yaml")]
 
 
 def opened(path: str, data: bytes) -> tuple[TextCache, EditorFile]:

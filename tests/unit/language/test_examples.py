@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.language.query import check_query, parse_queries
 from gitops.language.rules import RULES, RuleStage
 from gitops.language.schema import compile_schema, schema_from_ir
 from gitops.language.schema.migration import plan_migration
 from gitops.language.text import LanguageError, LanguageProblem, SourceText
+from tests.support.cases import read_yaml
 
 EXAMPLES = Path(__file__).parents[4] / "shared" / "examples"
-FAULTS = yaml.safe_load((Path(__file__).parents[2] / "data" / "languages" / "faults.yaml").read_text(encoding="utf-8"))
+FAULTS = read_yaml(Path(__file__).parents[2] / "data" / "languages" / "faults.yaml")
 # These need a text of four megabytes, names made for it, or no text at all.
 NOT_PLANTED = {"S-48", "S-49", "IR"}
 

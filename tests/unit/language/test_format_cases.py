@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -12,13 +11,14 @@ from gitops.config.layout import format_yaml
 from gitops.config.yaml import YamlError, YamlScalar, parse_yaml, to_plain
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError
+from tests.support.cases import read_yaml
 from tests.support.pages import ROOT, read_page
 
 LAYOUTS = {"pg": format_schema, "gq": format_queries, "yaml": format_yaml}
 CASES = [
     pytest.param(language, case, id=f"{language}: {case['name']}")
     for language in LAYOUTS
-    for case in yaml.safe_load((ROOT / "tests/data/format" / f"{language}.yaml").read_text("utf-8"))
+    for case in read_yaml(ROOT / "tests/data/format" / f"{language}.yaml")
 ]
 
 

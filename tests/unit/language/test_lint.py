@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.language.lint import LintLevel, lint_grammar, lint_queries, schema_warnings
 from gitops.language.schema import compile_schema
+from tests.support.cases import read_yaml
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "query"
-LOCATED = yaml.safe_load((DATA / "located.yaml").read_text(encoding="utf-8"))
-CASES = yaml.safe_load((DATA / "lint.yaml").read_text(encoding="utf-8"))
+LOCATED = read_yaml(DATA / "located.yaml")
+CASES = read_yaml(DATA / "lint.yaml")
 RAIL = compile_schema((DATA / "rail.pg").read_bytes()).catalog
 
 

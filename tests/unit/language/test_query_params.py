@@ -6,15 +6,15 @@ import math
 import pathlib
 
 import pytest
-import yaml
 
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.check import CheckedQuery
 from gitops.language.query.params import ParameterCode, ParameterError, coerce_params
 from gitops.language.schema import compile_schema
+from tests.support.cases import read_yaml
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"
-MATRIX = [case for path in sorted(DATA.glob("coercion*.yaml")) for case in yaml.safe_load(path.read_text("utf-8"))]
+MATRIX = [case for path in sorted(DATA.glob("coercion*.yaml")) for case in read_yaml(path)]
 
 
 def declaring(params: str) -> CheckedQuery:

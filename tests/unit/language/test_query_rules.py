@@ -5,13 +5,13 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-import yaml
 
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.ast import Query
 from gitops.language.schema import compile_schema
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText, Stage
+from tests.support.cases import read_yaml
 
 DATA = pathlib.Path(__file__).parents[2] / "data" / "languages" / "query"
 EXAMPLES = pathlib.Path(__file__).parents[3].parent / "shared" / "examples"
@@ -19,7 +19,7 @@ EXAMPLES = pathlib.Path(__file__).parents[3].parent / "shared" / "examples"
 
 def cases(name: str) -> list[dict[str, object]]:
     """The cases of all files whose names begin so."""
-    return [case for path in sorted(DATA.glob(f"{name}*.yaml")) for case in yaml.safe_load(path.read_text("utf-8"))]
+    return [case for path in sorted(DATA.glob(f"{name}*.yaml")) for case in read_yaml(path)]
 
 
 def unmark(text: str) -> tuple[bytes, int, int]:

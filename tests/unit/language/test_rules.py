@@ -12,6 +12,7 @@ from gitops.language.query.params import ParameterCode
 from gitops.language.rules import RULES, RuleStage
 from gitops.language.schema.steps import MigrationCode
 from tests.support import rules_page
+from tests.support.cases import read_yaml
 from tests.support.pages import ROOT, read_page
 
 DATA = Path(__file__).parents[2] / "data" / "languages"
@@ -22,7 +23,7 @@ WITHOUT_A_CASE = {"S-48", "S-49", "IR"}
 
 def cases(folder: str, name: str) -> list[dict]:
     files = sorted((DATA / folder).glob(f"{name}*.yaml"))
-    return [case for path in files for case in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    return [case for path in files for case in read_yaml(path)]
 
 
 def words_of_the_code() -> set[str]:

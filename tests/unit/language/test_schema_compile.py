@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.language.schema import PatternCheck, PropType, RangeBound, Scalar, TypeKind, compile_schema, schema_from_ir
 from gitops.language.schema.ir import fnv1a_32, property_id, type_id
 from gitops.language.schema.migration import plan_migration
 from gitops.language.text import LanguageError
+from tests.support.cases import read_yaml
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
-ACCEPTED = yaml.safe_load((DATA / "accepted.yaml").read_text(encoding="utf-8"))
+ACCEPTED = read_yaml(DATA / "accepted.yaml")
 
 
 def plain(value):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.language.schema import TypeKind, compile_schema, schema_from_ir
 from gitops.language.schema.migration import down_source, plan_down, plan_migration
@@ -25,11 +24,10 @@ from gitops.language.schema.steps import (
     reversibility_of,
 )
 from gitops.language.text import LanguageError
+from tests.support.cases import read_yaml
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
-CASES = [
-    case for path in sorted(DATA.glob("migrations*.yaml")) for case in yaml.safe_load(path.read_text(encoding="utf-8"))
-]
+CASES = [case for path in sorted(DATA.glob("migrations*.yaml")) for case in read_yaml(path)]
 
 
 def plan(accepted, desired):

@@ -6,15 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gitops.language.schema import compile_schema
 from gitops.language.text import LanguageError, SourceText
+from tests.support.cases import read_yaml
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
-CASES = [
-    case for path in sorted(DATA.glob("problems*.yaml")) for case in yaml.safe_load(path.read_text(encoding="utf-8"))
-]
+CASES = [case for path in sorted(DATA.glob("problems*.yaml")) for case in read_yaml(path)]
 MARK = re.compile("[«»]")
 # S-48 and S-49 need texts too large or too odd for a table; they have tests of their own below.
 RULES = {f"S-{number:02}" for number in range(1, 48)} | {"K3", "K5"}
@@ -51,7 +49,7 @@ def test_refused_with_rule_message_and_place(case):
         assert not fix or problem.fix == fix[0]
 
 
-WARNED = yaml.safe_load((DATA / "warnings.yaml").read_text(encoding="utf-8"))
+WARNED = read_yaml(DATA / "warnings.yaml")
 
 
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case["text"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from gitops.model.address import Address
 from gitops.model.change import Change
@@ -11,10 +10,11 @@ from gitops.model.plan import QueryChange, RecordedGraph
 from gitops.plan.impact import Subject, schema_impact, step_subjects
 from gitops.render.impact import migration_views as views
 from gitops.render.impact import result_line
+from tests.support.cases import read_yaml
 from tests.support.impact import desired, impact_of, loaded, planned
 from tests.support.planning import DATA
 
-CASES = yaml.safe_load((DATA / "impact.yaml").read_text(encoding="utf-8"))
+CASES = read_yaml(DATA / "impact.yaml")
 PERSON = "node Person { handle: String @key  age: I32? }"
 WIDER = "node Person { handle: String @key  age: I32?  nick: String? }"
 AGES = {"ages.gq": "query ages() { match { $p: Person } return { $p.age } }"}
