@@ -89,7 +89,7 @@ def down(options: argparse.Namespace) -> int:
 
         if options.write is not None:
             raise UsageError(
-                Code.USAGE_ERROR, "--write needs a graph, or two files; to propose the way back: gitops revert"
+                Code.USAGE_ERROR, "--write needs a graph, or two files; to propose a plan back: gitops revert ENTRY"
             )
         return down_to(options)
     from gitops.render.migration import down_form, down_text

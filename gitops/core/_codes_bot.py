@@ -340,7 +340,7 @@ promotion_incomplete | W | the promoted cluster has not applied all that is merg
   -> see what waits there, before you merge the promotion: gitops status --cluster NAME
 revert_refused | E | the entry cannot be reverted
   it applied nothing, was the first one, or a later change touches the same lines
-  -> list the entries: gitops log; revert later ones first, or see the way back to an entry: gitops down --to ENTRY
+  -> list the entries: gitops log; revert later ones first, or see the plan back to an entry: gitops down --to ENTRY
 hook_exists | E | another hook is already installed
   the hooks folder contains a file or link that gitops did not write
   -> call gitops from the existing hook, with the line that the message shows; or move that hook away, and run: gitops

@@ -68,6 +68,9 @@ def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
         rows = None if seen is None else seen.rows
         words = f"its {'' if rows is None else f'{rows} '}rows go, and no version of it is left"
         yield UndonePart(change.address.name, Undo.LOST, words, rows=rows)
+    elif kind is Kind.RESTORE and change.action is Action.DELETE:
+        words = "the rows that it brought back stay; those that they replaced are in the version before it"
+        yield UndonePart(change.address.name, Undo.RESTORABLE, words)
     elif kind is Kind.SCHEMA and change.action is Action.UPDATE:
         yield from _of_migration(change, kept)
 

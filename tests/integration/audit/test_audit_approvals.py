@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gitops.ledger.documents import write_state
-from gitops.model.ledger import ApprovalUse, EntryKind, LedgerEntry
+from gitops.model.address import Address
+from gitops.model.ledger import AppliedResource, ApprovalUse, EntryChange, EntryKind, LedgerEntry
 from tests.support.audited import (
     CONFIG,
     STATE,
@@ -79,6 +80,23 @@ def test_an_approval_by_an_author_does_not_count(life: Life) -> None:
     report = life.audit(life.forge(7, said))
     assert report.finding is not None
     assert report.finding.detail.startswith("approval_self: ")
+
+
+def test_a_restore_without_an_approval_does_not_count(life: Life) -> None:
+    restore = Address("restore.notes")
+    listed = EntryChange(restore, "create", None, OTHER, "applied")
+    report = life.audit(
+        life.forge(
+            7,
+            Lie(
+                lambda e: replace(e, changes=tuple(sorted((*e.changes, listed), key=lambda c: c.resource))),
+                lambda s: replace(s, resources={**s.resources, restore: AppliedResource(OTHER)}),
+            ),
+        )
+    )
+    assert report.finding is not None
+    assert (report.finding.number, report.finding.code) == (7, "ledger_change_unapproved")
+    assert "restore.notes" in report.finding.detail
 
 
 def test_an_approval_of_another_change_does_not_count(life: Life) -> None:

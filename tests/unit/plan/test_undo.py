@@ -68,8 +68,9 @@ def test_a_graph_comes_back_empty_and_goes_for_good():
     empty = Change(GRAPH, Action.DELETE, "1" * 64, None, seen=Seen("A", 0, 3))
     text = Change(QUERY, Action.DELETE, "1" * 64, None)
     derived = Change(GRAPH, Action.UPDATE, "1" * 64, "2" * 64, disposition=Disposition.DERIVED)
-    found = undoings([created, deleted, empty, text, derived], {})
-    assert [each.undo.value for each in found] == ["lost", "lost", "reversible", "reversible"]
+    restore = Change(Address("restore.g"), Action.DELETE, "1" * 64, None)
+    found = undoings([created, deleted, empty, text, derived, restore], {})
+    assert [each.undo.value for each in found] == ["lost", "lost", "reversible", "reversible", "restorable"]
     assert found[1].parts[0].words == "its 12 rows go, and no version of it is left"
 
 
