@@ -35,6 +35,7 @@ from gitops.model.changeset import (
     BLOCKING,
     Changeset,
     ChangesetState,
+    EventDraft,
     Failed,
     Member,
     RollingBack,
@@ -88,18 +89,20 @@ def _form(change: Change) -> tuple[Address, str | None, str | None]:
     return change.address, change.before, change.after
 
 
-def settle_interrupted(current: Session, fence: int) -> Interrupted | None:
-    """Settle what is open, and return the changeset that this run goes on with, if there is one. `fence` is its number.
+def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
+    """Settle what is open; `fence` is the number of this run.
 
-    Raises GitopsError where nothing may be applied before something else has happened.
+    Returns the changeset that this run goes on with, if there is one, and the events of one that landed nothing and failed, which
+    are written with the first ones of this run. Raises GitopsError where something else has to be done before an apply.
     """
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
         raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
     found: Interrupted | None = None
+    closing: tuple[EventDraft, ...] = ()
     for record in listing.open:
         if not record.atomic:
-            _fail(current, record)
+            closing = _failed(current, record)
         elif record.state not in BLOCKING:
             finish(current, record, _intents_of(current, record), fence)
         elif record.state is ChangesetState.ROLLING_BACK:
@@ -109,7 +112,7 @@ def settle_interrupted(current: Session, fence: int) -> Interrupted | None:
             if not _is_declared_still(current, record):
                 abandon(current, found, fence)
                 found = None
-    return found
+    return found, closing
 
 
 def abandon(current: Session, found: Interrupted, fence: int, error: str = _INTERRUPTED) -> None:
@@ -134,13 +137,13 @@ def abandon(current: Session, found: Interrupted, fence: int, error: str = _INTE
     write_events(current, journal, found.operations)
 
 
-def _fail(current: Session, record: Changeset) -> None:
-    """End a changeset that lands what it can: it died before it recorded anything."""
+def _failed(current: Session, record: Changeset) -> tuple[EventDraft, ...]:
+    """The end of a changeset that lands what it can: it died before it recorded anything."""
     journal = Journal(current.workspace.stamp, record)
     if record.state is not ChangesetState.ROLLING_BACK:
         journal.add(RollingBack(_INTERRUPTED, None))
     journal.add(Failed(record.error or _INTERRUPTED))
-    write_events(current, journal)
+    return journal.drafts
 
 
 def _is_declared_still(current: Session, record: Changeset) -> bool:

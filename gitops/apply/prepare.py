@@ -19,6 +19,7 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.model.address import Address
 from gitops.model.change import Disposition
+from gitops.model.changeset import EventDraft
 from gitops.model.plan import Effect, ExecutionGraph, Plan
 from gitops.plan.classes import atomic_graph
 from gitops.plan.draft import StateDraft
@@ -44,14 +45,17 @@ class Part:
 def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
     """The run of a part of what is declared; None if an error ends it, which is reported then."""
     try:
-        resumed = settle_interrupted(current, next_fence(current.view, current.opened.ledger.intents().intents))
-        return _prepare(current, part, resumed)
+        fence = next_fence(current.view, current.opened.ledger.intents().intents)
+        resumed, closing = settle_interrupted(current, fence)
+        return _prepare(current, part, resumed, closing)
     except GitopsError as error:
         current.problems.add_error(error)
         return None
 
 
-def _prepare(current: Session, part: Part, resumed: Interrupted | None) -> tuple[Run, Part] | None:
+def _prepare(
+    current: Session, part: Part, resumed: Interrupted | None, closing: tuple[EventDraft, ...] = ()
+) -> tuple[Run, Part] | None:
     workspace, problems = current.workspace, current.problems
     going_on = frozenset[str]() if resumed is None else resumed.graphs
     swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
@@ -83,7 +87,7 @@ def _prepare(current: Session, part: Part, resumed: Interrupted | None) -> tuple
         intents=make_intents(current, plan, swept.fence),
         view=current.view,
         debts=owed,
-        journal=Journal(workspace.stamp, None if resumed is None else resumed.record),
+        journal=Journal(workspace.stamp, None if resumed is None else resumed.record, closing),
         atomic=atomic,
         done={} if resumed is None else resumed.done,
         earlier={} if resumed is None else resumed.intents,

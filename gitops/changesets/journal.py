@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gitops.changesets.lifecycle import follow
 from gitops.core.errors import BugError
@@ -12,10 +12,16 @@ from gitops.model.changeset import Changeset, ChangesetEvent, Created, EventDraf
 class Journal:
     """The record of one changeset as its run knows it, and the events that the ledger does not have yet."""
 
-    def __init__(self, now: Callable[[], str], stored: Changeset | None = None) -> None:
-        """`now` gives the time of an event as RFC 3339 text. `stored` is a record that the ledger has."""
+    def __init__(
+        self, now: Callable[[], str], stored: Changeset | None = None, others: Sequence[EventDraft] = ()
+    ) -> None:
+        """`now` gives the time of an event as RFC 3339 text. `stored` is a record that the ledger has.
+
+        `others` are events of an earlier changeset, which are written with the first events of this one.
+        """
         self._now = now
         self._stored = self._record = stored
+        self._others = tuple(others)
         self._drafts: list[EventDraft] = []
 
     @property
@@ -28,7 +34,7 @@ class Journal:
     @property
     def drafts(self) -> tuple[EventDraft, ...]:
         """The events that the ledger does not have yet, in their order."""
-        return tuple(self._drafts)
+        return (*self._others, *self._drafts)
 
     @property
     def created(self) -> bool:
@@ -61,7 +67,7 @@ class Journal:
 
     def written(self) -> None:
         """The ledger has every event so far."""
-        self._stored, self._drafts = self._record, []
+        self._stored, self._drafts, self._others = self._record, [], ()
 
     def adopt(self, stored: Changeset) -> None:
         """Go on from what the ledger has; events that it does not have are forgotten."""

@@ -5,15 +5,16 @@ The run dies by an exception that nothing catches, at every point that it reache
 
 from __future__ import annotations
 
+import copy
+import shutil
 from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults
 from gitops.graph.port import Existence
-from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster
+from gitops.ledger.layout import LOCK
+from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
 BARE = "node Person {\n  handle: String @key\n}\n"
@@ -52,12 +53,6 @@ def stage_everything(cluster: Cluster) -> None:
     assert cluster.approve("graph.old").ok
 
 
-def made(folder: Path, store: str) -> Cluster:
-    cluster = Cluster(folder, memory=store == "memory")
-    cluster.converge()
-    return cluster
-
-
 def die(cluster: Cluster, faults: Faults) -> None:
     with suppress(Death):
         cluster.apply(atomic=True, faults=faults)
@@ -83,26 +78,71 @@ def require_whole(cluster: Cluster) -> None:
     assert not cluster.plan().plan.changes  # type: ignore[union-attr]
 
 
-def reached(folder: Path) -> list[tuple[str, int]]:
-    cluster = made(folder, "folder")
-    stage_everything(cluster)
-    faults = Dying()
+class Scene:
+    """A cluster on which everything is staged, to be copied as often as a run is to die on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._copies = folder / "scene", 0
+        self._folder.mkdir()
+        self._cluster = Cluster(self._folder)
+        self._cluster.converge()
+        stage_everything(self._cluster)
+
+    def copy(self) -> Cluster:
+        self._copies += 1
+        folder = self._folder.parent / str(self._copies)
+        shutil.copytree(self._folder, folder)
+        made = copy.copy(self._cluster)
+        made.graphs = dict(made.graphs)
+        made.folder, made.clock, made.ids = folder, copy.copy(made.clock), copy.copy(made.ids)
+        made.twin = made.engine = self._cluster.twin.moved(str(self._folder), str(folder))
+        return made
+
+
+def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path) -> None:
+    scene, faults = Scene(tmp_path), Dying()
+    cluster = scene.copy()
     die(cluster, faults)
     require_whole(cluster)
-    return [(point, visit) for point, visits in faults.visits.items() for visit in range(1, visits + 1)]
-
-
-@pytest.mark.parametrize("store", ["folder", "memory"])
-def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path, store: str) -> None:
-    first = tmp_path / "first"
-    first.mkdir()
-    for number, at in enumerate(reached(first)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        cluster = made(folder, store)
-        stage_everything(cluster)
+    points = [(point, visit) for point, visits in faults.visits.items() for visit in range(1, visits + 1)]
+    assert ("changeset.commit.before_write", 1) in points
+    for at in points:
+        cluster = scene.copy()
         die(cluster, Dying(at))
+        # A lock is released by a person, as after every death.
+        cluster.plant(LOCK, None)
         outcome = cluster.apply(atomic=True)
         assert outcome.ok, (at, [d.message for d in outcome.diagnostics])
         assert outcome.converged, at
         require_whole(cluster)
+
+
+def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: Path) -> None:
+    scene, faults = Scene(tmp_path), Dying()
+    die(scene.copy(), faults)
+    before = [
+        p for p in faults.visits if p.startswith(("cluster_apply.", "changeset.commit.before")) and "delete" not in p
+    ]
+    assert "cluster_apply.after_graph_create" in before
+    for point in before:
+        cluster = scene.copy()
+        die(cluster, Dying((point, 1)))
+        cluster.plant(LOCK, None)
+        del cluster.graphs["fresh"]
+        cluster.save()
+        outcome = cluster.apply(atomic=True)
+        if "cluster_recovery_pending" in codes(outcome):
+            # The pivot is done: nothing else is applied until the changeset has landed.
+            assert cluster.live("knowledge") == TALL, point
+            assert "graph.fresh" not in cluster.state.resources
+            cluster.graphs["fresh"] = {}
+            cluster.save()
+            assert cluster.apply(atomic=True).converged, point
+            require_whole(cluster)
+            continue
+        # The approval of the delete was for the folder as it was; everything else has landed.
+        waiting = {change.address for change in outcome.changes if change.disposition != "applied"}
+        assert waiting <= {"graph.old", "schema.old", "graph.knowledge", "graph.slim", "graph.wide"}, point
+        assert cluster.live("knowledge") == TALL, point
+        assert cluster.engine.exists(cluster.uri("fresh")) is Existence.ABSENT, point
+        assert cluster.ledger().changesets().open == ()

@@ -69,6 +69,13 @@ class MemoryEngine:
         copy = replace(self._graphs[uri])
         return lambda: self._graphs.update({uri: replace(copy)})
 
+    def moved(self, before: str, after: str) -> MemoryEngine:
+        """A copy of everything, below another folder."""
+        made = MemoryEngine(self._faults)
+        made._graphs = {uri.replace(before, after, 1): replace(graph) for uri, graph in self._graphs.items()}
+        made._births = self._births
+        return made
+
     def dump(self) -> dict[str, str]:
         """Every root with its version and schema text, for people."""
         return {
