@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from gitops.core.canonical import canonical
@@ -332,5 +333,6 @@ INDEX = Document(
 
 read_record = CHANGESET.read
 write_record = CHANGESET.write
-read_index = INDEX.read
+# One run reads the same index several times, and after a large write it has thousands of events in it.
+read_index = lru_cache(maxsize=2)(INDEX.read)
 write_index = INDEX.write

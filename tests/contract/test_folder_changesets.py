@@ -207,3 +207,10 @@ def test_a_crash_while_records_leave_loses_none(crowded: MemoryStore, visit: int
     kept = {name.removesuffix(".jsonl") for name in store.names(layout.EVENTS)}
     assert len((store.read(layout.ARCHIVE) or b"").splitlines()) == len(archived)
     assert (len(archived | kept), len(archived & kept), len(kept) <= 502) == (552, 0, True)
+
+
+def test_an_index_that_is_read_again_is_not_parsed_again() -> None:
+    store = imported()
+    go_on(folder(store))
+    assert len(folder(store)._changesets().newest) > 0
+    assert folder(store)._changesets().newest is folder(store)._changesets().newest
