@@ -137,12 +137,13 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
     found = {} if deleted else reached(name, plan.desired, plan.active)
     for target in found:
         other = plan.changes.get(target)
-        if other is None or _by_schema(name, other.address, plan):
+        if other is None:
             continue
         if other.action is Action.DELETE:
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
-            edges.append(_edge(other, change, (name, other.address), found))
+            if not _by_schema(name, other.address, plan):
+                edges.append(_edge(other, change, (name, other.address), found))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
     found = reached(name, plan.recorded, plan.active)
@@ -174,7 +175,7 @@ def _edge(
 
 
 def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
-    """Whether a query has its order with its graph from their schema, since that changes too."""
+    """Whether a query needs no edge with its graph, since their schema changes too and has an edge with each of them."""
     schema = name.schema_address
     if name.kind is not Kind.QUERY or target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
         return False

@@ -159,6 +159,11 @@ def test_barrier_never_closes_a_cycle():
     assert order(graph) == [BARRIER, "query.x.q", "policy.p", "graph.x"]
     assert "query.x.q -> policy.p [explicit_dependency]" in arrows(graph)
     assert f"{BARRIER} -> policy.p [finish_barrier]" in arrows(graph)
+    # However long the way to it is.
+    changes = [change(f"query.y.{name}", "delete") for name in "abc"] + [change("graph.x", "delete")]
+    chain = needs("query.y.a -> graph.x", "graph.x -> query.y.b", "query.y.b -> query.y.c")
+    graph = build(changes, (), chain)
+    assert order(graph) == ["query.y.a", BARRIER, "graph.x", "query.y.b", "query.y.c"]
 
 
 @pytest.mark.parametrize("action", ["update", "delete"])
@@ -183,6 +188,10 @@ def test_reference_that_is_only_recorded_orders_no_building():
 def test_needing_a_deleted_resource_is_refused():
     changes = [change("query.kb.find", "update"), change("graph.kb", "delete")]
     assert refused(changes, catalog("kb", "find"), catalog("kb", "find")) == [("depends_on_deleted", "query.kb.find")]
+    # The graph is named, too, where its schema goes with it.
+    both = [*changes, change("schema.kb", "delete")]
+    _, problems = build_graph(both, catalog("kb", "find"), catalog("kb", "find"))
+    assert [p.message.split(", ")[0].split()[-1] for p in problems] == ["graph.kb", "schema.kb"]
     # Also through a resource that does not change, and when the delete itself is held back.
     blocked = change("graph.kb", "delete", disposition=Disposition.BLOCKED)
     desired = needs("query.kb.find -> schema.kb", "schema.kb -> graph.kb")
