@@ -175,9 +175,9 @@ def _edge(
 
 
 def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
-    """Whether a query needs no edge with its graph, since their schema changes too and has an edge with each of them."""
+    """Whether a query or restore needs no edge with its graph, since their schema changes too and has an edge with each."""
     schema = name.schema_address
-    if name.kind is not Kind.QUERY or target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
+    if target.kind is not Kind.GRAPH or schema is None or schema not in plan.active:
         return False
     return any(
         schema in each.get(name, ()) and target in each.get(schema, ()) for each in (plan.desired, plan.recorded)

@@ -2,7 +2,7 @@
 
 | key                  | mode      | who                                                                              |
 | ---                  | ---       | ---                                                                              |
-| `graph:<graph>`      | exclusive | creation and delete of the graph, migration of its schema                        |
+| `graph:<graph>`      | exclusive | creation and delete of the graph, migration of its schema, restore of its rows   |
 | `graph:<graph>`      | shared    | queries of the graph; policies that are to be bound to it                        |
 | `policy-scope:<ref>` | exclusive | policies that are bound to the graph or the cluster, or were                     |
 | `blob:<digest>`      | exclusive | texts of equal content, if several files declare them                            |

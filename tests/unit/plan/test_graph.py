@@ -125,7 +125,14 @@ def test_a_query_waits_for_its_graph_if_no_schema_is_between_them():
     assert arrows(build([change("graph.kb", "create"), change("query.kb.find", "create")], catalog("kb", "find"))) == {
         "graph.kb -> query.kb.find [graph_query]"
     }
-    # Whoever declares no schema for the graph still gets an order.
+    # A schema between them has an edge with each; so it is for a restore.
+    links = needs("schema.kb -> graph.kb", "restore.kb -> graph.kb", "restore.kb -> schema.kb")
+    changes = [change("graph.kb", "create"), change("schema.kb", "create"), change("restore.kb", "create")]
+    assert arrows(build(changes, links)) == {
+        "graph.kb -> schema.kb [graph_schema]",
+        "schema.kb -> restore.kb [schema_restore]",
+    }
+    # Without a reference from the schema to the graph, the query keeps its own.
     both = [change(t, "create") for t in ("graph.kb", "query.kb.find", "schema.kb")]
     assert "graph.kb -> query.kb.find [graph_query]" in arrows(
         build(both, needs("query.kb.find -> graph.kb", "query.kb.find -> schema.kb"))
