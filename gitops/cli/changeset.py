@@ -56,6 +56,8 @@ def list_all(options: argparse.Namespace) -> int:
     found = list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
     if options.json:
         show_form({"ok": True, "cluster": cluster, "changesets": list_form(found), "diagnostics": []})
+    elif not found and not (options.all or state):
+        say("no changeset is open; to list those that have ended: gitops changeset list --all")
     else:
         say_coloured(list_text(found, SystemClock().now()), options)
     return OK

@@ -87,7 +87,7 @@ def watched(folder: Folder, *words: str, between: tuple[Callable[[], object], ..
 
 def test_a_list_has_what_has_not_ended_and_with_all_the_rest(folder, capsys):
     assert folder.run("list") == 0
-    assert capsys.readouterr().out == "no changesets\n"
+    assert capsys.readouterr().out == "no changeset is open; to list those that have ended: gitops changeset list --all\n"
     folder.record(ONE, *failed(ONE))
     folder.record(TWO, *landed(TWO)[:3])
     assert folder.run("list") == 0
@@ -215,7 +215,7 @@ def test_a_folder_that_is_broken_says_so(tmp_path, capsys):
 
 def test_old_ledgers_have_no_changesets(folder, capsys):
     assert folder.run("list", "--all") == 0
-    assert capsys.readouterr().out == "no changesets\n"
+    assert capsys.readouterr().out == "no changeset is open; to list those that have ended: gitops changeset list --all\n"
     assert folder.run("show", "--latest", "--exit-code") == 4
 
 
