@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gitops.changesets.answer import Answer, Until
 from gitops.changesets.stream import StreamItem
 from gitops.cli.cluster import apply, folder_of, project_of
-from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_report, show_error, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_lines, say_report, show_error, show_form
 from gitops.cluster.changesets import (
     Pacing,
     WatchedChangeset,
@@ -24,7 +24,8 @@ from gitops.cluster.changesets import (
 from gitops.cluster.steer import Steering
 from gitops.config.cluster_yaml import load_header
 from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, GitopsError, UsageError
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.documents.forms import is_line
 from gitops.model.changeset import ChangesetState
 from gitops.model.ledger import is_changeset_key
@@ -39,6 +40,7 @@ from gitops.render.changesets import (
 )
 from gitops.render.characters import visible
 from gitops.render.json import to_line
+from gitops.render.text import diagnostic_lines
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -64,12 +66,20 @@ def list_all(options: argparse.Namespace) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """`gitops changeset show`. With `--exit-code` the exit code says what became of the changeset, as that of `watch`."""
-    wanted = _wanted(options, latest=options.latest)
+    """`gitops changeset show`. With `--exit-code` the exit code says what became of the changeset, as that of `watch`.
+
+    The files of a ledger count, whatever the messages of its commits say; a message that contradicts them is reported.
+    """
+    wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
     try:
         _, ledger = _open(options)
         records = find_changesets(ledger, wanted)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
+        for each in records:
+            try:
+                ledger.check_trailers(each.key)
+            except IntegrityError as error:
+                problems.add_error(error)
     except UsageError:
         raise
     except GitopsError as error:
@@ -79,11 +89,14 @@ def show(options: argparse.Namespace) -> int:
         forms = [record_form(each) for each in records]
         if options.events:
             forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
-        show_form({"ok": True, "changesets": forms, "diagnostics": []})
+        show_form({"ok": not problems.has_errors, "changesets": forms, "diagnostics": problems.to_json()})
     else:
         say_coloured("\n".join(record_text(each, events[each.key]) for each in records), options)
-    rules = WatchRules(Until(options.until), require_converged=options.require_converged)
-    return _ANSWERS[answer_now(wanted, records, rules)] if options.exit_code else OK
+        say_lines(diagnostic_lines(problems))
+    if options.exit_code:
+        rules = WatchRules(Until(options.until), require_converged=options.require_converged)
+        return _ANSWERS[answer_now(wanted, records, rules)]
+    return FAILED if problems.has_errors else OK
 
 
 def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.git.port import RefUpdate
+from gitops.git.port import NewCommit, RefUpdate
 from gitops.model.changeset import Changeset, EventDraft, Happening
 from gitops.model.ledger import EntryKind
 from tests.support.changeset_stories import AT, MERGES, created, failed, landed
-from tests.support.loop import MAIN, PROGRAM, Loop
+from tests.support.loop import LEDGER, MAIN, PROGRAM, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -108,3 +108,19 @@ def test_a_merge_that_failed_is_tried_again_until_the_branch_moves_on(loop: Loop
     assert (done.code, f"the branch has moved on to {moved[:12]}" in done.text) == (1, True)
     loop.program("carol", "git", "fetch", "-q")
     loop.gitops("carol", "audit")
+
+
+def test_a_message_that_contradicts_the_files_is_reported_and_the_files_count(loop: Loop) -> None:
+    record(loop, ONE, landed(ONE)[:4])
+    head = loop.store.commit(loop.tip(LEDGER))
+    lie = head.message.replace("Changeset-State: prepared", "Changeset-State: committed")
+    assert lie != head.message
+    new = NewCommit(head.tree, head.parents, head.author, lie)
+    forged = loop.store.write_commit(new, signing_key=str(loop.key("bot")))
+    loop.store.update_refs([RefUpdate(LEDGER, head.id, forged)])
+    done = loop.gitops("carol", "changeset", "show", ONE.key, check=False)
+    assert (done.code, done.text.splitlines()[0]) == (1, f"changeset {ONE.key}: prepared")
+    assert "ERROR trailer_mismatch" in done.text
+    shown = loop.gitops("carol", "changeset", "show", ONE.key, "--exit-code", "--json", check=False)
+    form = json.loads(shown.text)
+    assert (shown.code, form["ok"], form["changesets"][0]["state"]) == (3, False, "prepared")

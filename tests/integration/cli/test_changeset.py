@@ -34,6 +34,7 @@ from gitops.storage.local import LocalStore
 from tests.support.changeset_stories import AT, MERGES, QUERY, created, failed, landed, removing
 from tests.support.clock import FixedClock
 
+NOTHING_OPEN = "no changeset is open; to list those that have ended: gitops changeset list --all\n"
 ONE, TWO = created(), created(MERGES[1])
 CLOCK = FixedClock(datetime(2026, 6, 11, 9, tzinfo=UTC))
 
@@ -87,7 +88,7 @@ def watched(folder: Folder, *words: str, between: tuple[Callable[[], object], ..
 
 def test_a_list_has_what_has_not_ended_and_with_all_the_rest(folder, capsys):
     assert folder.run("list") == 0
-    assert capsys.readouterr().out == "no changeset is open; to list those that have ended: gitops changeset list --all\n"
+    assert capsys.readouterr().out == NOTHING_OPEN
     folder.record(ONE, *failed(ONE))
     folder.record(TWO, *landed(TWO)[:3])
     assert folder.run("list") == 0
@@ -215,7 +216,7 @@ def test_a_folder_that_is_broken_says_so(tmp_path, capsys):
 
 def test_old_ledgers_have_no_changesets(folder, capsys):
     assert folder.run("list", "--all") == 0
-    assert capsys.readouterr().out == "no changeset is open; to list those that have ended: gitops changeset list --all\n"
+    assert capsys.readouterr().out == "no changesets\n"
     assert folder.run("show", "--latest", "--exit-code") == 4
 
 
@@ -243,7 +244,7 @@ def test_the_next_apply_ends_what_was_given_up_and_applies_what_is_declared(fold
     assert "changeset_rolled_back" in said
     assert folder.ledger.view().state.digests().keys() == {"graph.notes", "schema.notes"}
     assert folder.run("list") == 0
-    assert capsys.readouterr().out == "no changesets\n"
+    assert capsys.readouterr().out == NOTHING_OPEN
 
 
 def test_force_ends_one_that_is_rolling_back_and_lists_what_is_left(folder, capsys):
