@@ -14,7 +14,7 @@ from gitops.core.canonical import digest
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadRequest, load_records
-from gitops.graph.port import DeleteOrder, Existence, GraphEngine, HeldData
+from gitops.graph.port import DeleteOrder, Existence, GraphEngine, HeldData, RestoreOrder
 from gitops.graph.staged import WriteContext
 from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
@@ -329,13 +329,52 @@ def test_every_supported_kind_of_step(case: Case) -> None:
 
 def test_kept_versions_are_found_by_what_they_hold(case: Case) -> None:
     case.make()
-    people = "".join(json.dumps({"type": "Person", "data": {"name": name, "age": 7}}) + "\n" for name in ("ann", "bob"))
-    if isinstance(case.engine, MemoryEngine):
-        case.engine.load(case.uri, 2)
-    else:
-        context = WriteContext(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), SequentialIds(900_000))
-        load_records(LoadRequest(case.uri, io.BytesIO(people.encode())), context)
+    _load(case, "Person", 2, age=7)
     case.migrate(OTHER)
     found = case.engine.kept_data(case.uri, {"node:Person.age", "node:Person.mail", "edge:Other"})
     assert (found.version, found.rows, found.complete) == (3, {"node:Person": 2}, True)
     assert found.held == {"node:Person.age": HeldData(2, 2)}
+
+
+TOWNS = b"node Person { name: String @key }\nnode City { name: String @key }\n"
+
+
+def test_rows_of_an_earlier_version_come_back_once(case: Case) -> None:
+    case.make(TOWNS)
+    _load(case, "City", 2)
+    case.migrate(OTHER)
+    case.migrate(TOWNS)
+    order = RestoreOrder(2, ("City",))
+    incarnation = case.engine.read(case.uri).incarnation
+    assert case.engine.restore(case.uri, order, actor="ann", incarnation=incarnation) == 5
+    assert case.engine.kept_data(case.uri, ()).rows["node:City"] == 2
+    assert case.engine.check_restore(case.uri, order, TOWNS) == 0
+    assert case.engine.restore(case.uri, order, actor="ann") == 5
+
+
+def test_what_cannot_be_restored_is_refused_and_nothing_changes(case: Case) -> None:
+    case.make(TOWNS)
+    _load(case, "City", 2)
+    case.migrate(OTHER)
+    for order, code in (
+        (RestoreOrder(9, ("City",)), "graph_version_unknown"),
+        (RestoreOrder(2, ("City",)), "graph_restore_refused"),
+        (RestoreOrder(2, ("Town",)), "graph_restore_refused"),
+    ):
+        with pytest.raises(GitopsError) as refused:
+            case.engine.restore(case.uri, order, actor=None)
+        assert _code(refused) == code
+    case.migrate(TOWNS)
+    with pytest.raises(ConflictError) as refused:
+        case.engine.restore(case.uri, RestoreOrder(2, ("City",)), actor=None, incarnation="X" * 26)
+    assert _code(refused) == "graph_replaced"
+    assert case.engine.read(case.uri).manifest_version == 4
+
+
+def _load(case: Case, kind: str, rows: int, **more: object) -> None:
+    if isinstance(case.engine, MemoryEngine):
+        case.engine.load(case.uri, rows)
+        return
+    lines = "".join(json.dumps({"type": kind, "data": {"name": f"n{n}", **more}}) + "\n" for n in range(rows))
+    context = WriteContext(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), SequentialIds(900_000 + 1000 * rows))
+    load_records(LoadRequest(case.uri, io.BytesIO(lines.encode())), context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,14 +21,21 @@ QUERY = b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $
 LATER = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
 
 
-@pytest.fixture
-def dropped(loop: Loop) -> Loop:
-    """Entry 7 drops type Topic, of which five rows were there, and changes a query."""
+@pytest.fixture(scope="module")
+def once(applied: Loop, tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: entry 7 drops type Topic, of which five rows were there, and changes a query."""
+    loop = applied.copied(tmp_path_factory.mktemp("dropped") / "loop")
     loop.move(MAIN, loop.commit("alice", {"cluster/notes.pg": TWO_TYPES}))
     load(loop, 5, "notes", "Topic", "name")
     load(loop, 3, "notes", "Note", "title")
     loop.move(MAIN, loop.commit("alice", {"cluster/notes.pg": FILES["cluster/notes.pg"], "cluster/notes.gq": QUERY}))
     return loop
+
+
+@pytest.fixture
+def dropped(once: Loop, tmp_path: Path) -> Loop:
+    """A copy of it."""
+    return once.copied(tmp_path / "loop")
 
 
 def test_the_plan_back_says_what_comes_back_and_undoes_what_depends_on_a_change_first(dropped: Loop) -> None:
