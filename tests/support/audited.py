@@ -7,7 +7,9 @@ process died after the deed, each completed by the next run (12, 14).
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -138,6 +140,13 @@ class Life:
             faults=self.faults,
         )
         self.project = Project(tools, MAIN)
+
+    def copied(self, folder: Path) -> Life:
+        """The same in another folder, with the same keys; each goes its own way from here."""
+        shutil.copytree(self.home, folder, dirs_exist_ok=True)
+        copy = replace(self, home=folder, clock=deepcopy(self.clock), ids=deepcopy(self.ids), faults=Switch())
+        copy.engine = deepcopy(self.engine)
+        return copy
 
     def ledger(self, rule: ClusterRule) -> BranchLedger:
         """Another handle."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from gitops.approving.approve import sign_approval
@@ -36,7 +40,15 @@ WITHOUT_LEGACY = {"cluster/cluster.yaml": declared("notes")}
 
 def waiting(folder: Path, config: str = PERMISSIVE, author: str = "dora") -> Life:
     """A cluster in which the delete of graph.legacy, written by `author`, is merged and waits."""
-    life = Life(folder, config=config)
+    return _waiting(config, author).copied(folder)
+
+
+@cache
+def _waiting(config: str, author: str) -> Life:
+    """Built once, never changed."""
+    home = Path(mkdtemp(prefix="gitops-waiting-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    life = Life(home, config=config)
     life.begin()
     life.change(author, WITHOUT_LEGACY)
     return life
