@@ -3,8 +3,8 @@
 1. An entry is found by its number or its commit on the verified chain, and its folder by the source commit that it names; the
    folder must be the tree that the entry records.
 2. Going back to an entry replaces what the cluster declares at the head of its branch by what it declared then.
-3. Reverting an entry is a merge of three: from what that entry applied, to what was applied before it, on the head of the branch.
-   Later changes stay; where they touch the same lines, nothing is proposed.
+3. Reverting an entry is a merge of three: from the commit that the entry applied, to what was applied before that commit, on the
+   head of the branch. Later changes stay; where they touch the same lines, nothing is proposed.
 4. The result is built from trees, as `gitops.bot.proposal` says.
 """
 
@@ -27,6 +27,7 @@ from gitops.ledger.chain import read_verified_entry
 from gitops.model.ledger import EntryKind, LedgerEntry
 
 _MIN_PREFIX = 7
+_APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,10 @@ def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) ->
     source = found.source
     if found.kind is not EntryKind.APPLY or not found.moved or source is None:
         raise GitopsError(Code.REVERT_REFUSED, f"entry {number} ({found.kind}) applied no change", path=rule.name)
-    if number == 1 or (earlier := _applied_after(project, chain, number - 1)).commit == source.commit:
-        detail = f"what entry {number} applied is of the same commit as the entry before it, or there was none"
-        raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
     if found.target.path != rule.path:
         detail = f"entry {number} applied folder {found.target.path}, and the cluster is in {rule.path} now"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
+    earlier = _applied_after(project, chain, number, other_than=source.commit)
     base = _head(project, rule)
     project.fetch_commits(source.commit)
     undone = _with_folder(project, rule, store.commit(source.commit).tree, earlier)
@@ -125,12 +124,17 @@ def _number(chain: tuple[str, ...], text: str) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _applied_after(project: Project, chain: tuple[str, ...], number: int) -> EarlierFolder:
-    """The folder that was applied after an entry: step 1. What an entry announces is not applied yet."""
+def _applied_after(
+    project: Project, chain: tuple[str, ...], number: int, *, other_than: str | None = None
+) -> EarlierFolder:
+    """The folder that was applied after an entry, or the one before that of a commit: step 1.
+
+    What an entry only announces or observes is not applied by it. Raises GitopsError `revert_refused` where nothing was applied.
+    """
     store = project.tools.store
     for commit_id in reversed(chain[:number]):
         entry = read_verified_entry(store, commit_id).entry
-        if entry.kind is EntryKind.INTENT or entry.source is None:
+        if entry.kind not in _APPLIES or entry.source is None or entry.source.commit == other_than:
             continue
         source = entry.source
         project.fetch_commits(source.commit)
@@ -140,7 +144,8 @@ def _applied_after(project: Project, chain: tuple[str, ...], number: int) -> Ear
             detail = f"folder {target.path} of {source.commit[:12]} is not the one that entry {entry.number} records"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=commit_id)
         return EarlierFolder(source.commit, tree, entry)
-    raise GitopsError(Code.REVERT_REFUSED, f"nothing was applied up to entry {number}")
+    before = "" if other_than is None else f" before commit {other_than[:12]}"
+    raise GitopsError(Code.REVERT_REFUSED, f"nothing was applied{before} up to entry {number}")
 
 
 def _head(project: Project, rule: ClusterRule) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from gitops.graph import show
 from tests.e2e.test_scopes import findings
-from tests.support.loop import FILES, MAIN, Loop
-from tests.support.loop_data import load, rows
+from tests.support.loop import DELETE_LEGACY, FILES, MAIN, Loop
+from tests.support.loop_data import given, load, rows
 
 pytestmark = pytest.mark.e2e
 
@@ -81,6 +81,17 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     assert found == [TWO_TYPES, FILES["cluster/notes.gq"], LATER]
     again = dropped.gitops("alice", "revert", "7").text
     assert again == "revert entry 7 of brain: nothing of what it applied is left to take back\n"
+
+
+def test_a_commit_that_was_applied_in_two_steps_is_taken_back_as_a_whole(dropped: Loop) -> None:
+    """Its delete waited for an approval, so two entries have the commit: either stands for all of it."""
+    dropped.move(MAIN, dropped.commit("alice", {**DELETE_LEGACY, "cluster/notes.gq": FILES["cluster/notes.gq"]}))
+    given(dropped, "bob")
+    newest = json.loads(dropped.gitops("bot", "log", "--cluster", "brain", "--json", at=dropped.server).text)["entries"]
+    last = next(entry for entry in newest if any(c["resource"] == "graph.legacy" for c in entry["changes"]))
+    assert last["kind"] == "apply"
+    form = json.loads(dropped.gitops("alice", "revert", str(last["number"]), "--dry-run", "--json").text)
+    assert form["files"] == ["cluster/cluster.yaml", "cluster/notes.gq"]
 
 
 def test_the_revert_of_git_is_explained_too(dropped: Loop) -> None:
