@@ -325,7 +325,7 @@ def play(tmp_path: Path, ledger: str, examples: int) -> None:
     )
 
 
-EXAMPLES = {"folder": 8, "memory": 16}
+EXAMPLES = {"folder": 4, "memory": 8}
 
 
 @pytest.mark.parametrize("ledger", EXAMPLES)
@@ -337,4 +337,4 @@ def test_any_history_ends_converged(tmp_path: Path, ledger: str) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("ledger", EXAMPLES)
 def test_any_of_many_histories_ends_converged(tmp_path: Path, ledger: str) -> None:
-    play(tmp_path, ledger, 25 * EXAMPLES[ledger])
+    play(tmp_path, ledger, 50 * EXAMPLES[ledger])
