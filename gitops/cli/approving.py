@@ -31,7 +31,6 @@ from gitops.cli.shared import (
     say,
     say_coloured,
     show,
-    show_error,
     show_form,
 )
 from gitops.core.codes import Code
@@ -75,11 +74,6 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     """`gitops approve`."""
     from gitops.approving.approve import review, sign_approvals
 
-    if options.all == bool(options.resources):
-        # A command line that is incomplete ends like one that cannot be read.
-        problem = UsageError(Code.USAGE_ERROR, "name the changes to approve, or use --all")
-        show_error(problem, options, as_json=options.json)
-        return USAGE
     _check_approve(options)
     local = project_of(options)
     if local is None:

@@ -125,4 +125,4 @@ def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:
         elif entry.title:
             _add_arguments(parser.add_argument_group(entry.title, entry.description), entry.arguments)
         else:
-            _add_arguments(parser.add_mutually_exclusive_group(), entry.arguments)
+            _add_arguments(parser.add_mutually_exclusive_group(required=entry.required), entry.arguments)

@@ -47,10 +47,13 @@ def flag(name: str, meaning: str, *, short: str = "") -> Argument:
 
 
 class Group:
-    """Arguments under a title of their own in `--help`, or, without a title, of which at most one may be given."""
+    """Arguments under a title of their own in `--help`, or, without a title, of which at most one may be given.
 
-    def __init__(self, *arguments: Argument, title: str = "", description: str = "") -> None:
-        self.arguments, self.title, self.description = arguments, title, description
+    One of them must be given if it is `required`.
+    """
+
+    def __init__(self, *arguments: Argument, title: str = "", description: str = "", required: bool = False) -> None:
+        self.arguments, self.title, self.description, self.required = arguments, title, description, required
 
 
 class Command:

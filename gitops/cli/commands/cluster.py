@@ -119,14 +119,21 @@ CLUSTER_COMMANDS = (
         "show changes that need an approval, and approve them",
         f"{_APPROVING}:approve",
         CONFIG,
-        Argument(
-            "resources",
-            "RESOURCE",
-            "address of the resource, such as graph.legacy, or of a cluster that --cluster does not name: staging/graph.legacy",
-            nargs="*",
-        ),
-        flag(
-            "--all", "all changes whose approval is missing and that you may approve, of all clusters; needs a terminal"
+        Group(
+            Argument(
+                "resources",
+                "RESOURCE",
+                "address of the resource, such as graph.legacy, "
+                "or of a cluster that --cluster does not name: staging/graph.legacy",
+                nargs="*",
+                # argparse takes the default for an argument that was not given.
+                default=[],
+            ),
+            flag(
+                "--all",
+                "all changes whose approval is missing and that you may approve, of all clusters; needs a terminal",
+            ),
+            required=True,
         ),
         Argument(
             "--plan",
