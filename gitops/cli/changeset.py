@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -49,11 +48,12 @@ if TYPE_CHECKING:
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
 _ANSWERS = {Answer.DONE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
 _PARTS = 1 << 16
+_UNNAMED = "cluster"
 
 
 def list_all(options: argparse.Namespace) -> int:
     """`gitops changeset list`."""
-    cluster, ledger = _open(options)
+    cluster, ledger, _ = _open(options)
     state = None if options.state is None else ChangesetState(options.state)
     found = list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
     if options.json:
@@ -72,7 +72,7 @@ def show(options: argparse.Namespace) -> int:
     """
     wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
     try:
-        _, ledger = _open(options)
+        _, ledger, _ = _open(options)
         records = find_changesets(ledger, wanted)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
         for each in records:
@@ -112,7 +112,7 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
             say("\n".join(item_lines(item)), flush=True)
 
     try:
-        cluster, ledger = _open(options)
+        cluster, ledger, _ = _open(options)
         found, records = watch_changeset(ledger, cluster, wanted, rules, pacing, emit)
         if found is Answer.WAITING:
             raise _time_over(wanted, bool(records))
@@ -129,7 +129,7 @@ def fail(options: argparse.Namespace) -> int:
     _check_key(options.key)
     if not is_line(options.error):
         raise UsageError(Code.USAGE_ERROR, "--error is one line without control characters")
-    _, ledger = _open(options, writes=True)
+    _, ledger, _ = _open(options, writes=True)
     steering = Steering(ledger, SystemClock(), RandomIds(), actor_of(options))
     record = steering.fail(options.key, options.error, force=options.force)
     if options.json:
@@ -145,7 +145,7 @@ def fail(options: argparse.Namespace) -> int:
 def retry(options: argparse.Namespace) -> int:
     """`gitops changeset retry`: an apply whose changeset is the next attempt. Raises ConflictError `changeset_state_invalid`."""
     _check_key(options.key)
-    local, (_, ledger) = project_of(options), _open(options, writes=True)
+    _, ledger, head = _open(options, writes=True)
     (record,) = find_changesets(ledger, WatchedChangeset(options.key))
     if record.state is not ChangesetState.FAILED:
         raise ConflictError(
@@ -156,13 +156,10 @@ def retry(options: argparse.Namespace) -> int:
     if record.key not in {each.key for each in newest}:
         fix = f"show that one: gitops changeset show {newest[-1].key}"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, "another attempt has followed", path=record.key, fix=fix)
-    if local is not None and merge is not None:
-        head = local.project.head_of(local.rule(options.cluster, options.config).ref)
-        if head != merge:
-            detail = f"the branch has moved on to {(head or 'nothing')[:12]}, whose changeset brings this merge in"
-            raise ConflictError(
-                Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix="apply the branch: gitops apply"
-            )
+    if head is not None and merge is not None and head != merge:
+        detail = f"the branch has moved on to {head[:12]}, whose changeset brings this merge in"
+        fix = "apply the branch: gitops apply"
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix=fix)
     return apply(options, record)
 
 
@@ -193,21 +190,20 @@ def _check_key(key: str) -> None:
         raise UsageError(Code.USAGE_ERROR, detail, fix="list the keys: gitops changeset list --all")
 
 
-def _open(options: argparse.Namespace, *, writes: bool = False) -> tuple[str, LedgerStore]:
-    """The name of the cluster, and its ledger. Raises GitopsError, and UsageError as `project_of` does.
+def _open(options: argparse.Namespace, *, writes: bool = False) -> tuple[str, LedgerStore, str | None]:
+    """The name of the cluster, its ledger, and the head of its branch if it has one. Raises GitopsError, UsageError.
 
-    UsageError `actor_required` if it `writes` to a branch, whose entries have an author.
+    To one who `writes` to a branch ledger an entry has to have an author: UsageError `actor_required`.
     """
     local = project_of(options)
     if local is not None:
         if writes:
             local.person()
         rule = local.rule(options.cluster, options.config)
-        return rule.name, local.ledger(rule)
+        return rule.name, local.ledger(rule), local.project.head_of(rule.ref) if writes else None
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)
     if header is None:
         problem = next(iter(problems))
         raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
-    folder = os.path.basename(os.path.abspath(workspace.config_dir))  # noqa: PTH100, PTH119 - links stay as they are
-    return header.name or folder, workspace.open_stores(header.storage).ledger
+    return header.name or _UNNAMED, workspace.open_stores(header.storage).ledger, None

@@ -117,7 +117,7 @@ class ServedRepository:
             local.person()
             return Steering(ledger, project.tools.clock, project.tools.ids, actor)
 
-        return ServedCluster(name, self.name, rule.ref, ledger, merged, steering)
+        return ServedCluster(name, self.name, rule.ref, ledger, merged, steering, project.tools.relist)
 
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""

@@ -74,7 +74,8 @@ class ApiToken:
 class ServedCluster:
     """A cluster of a served repository: its branch, its ledger, and what may be done to that.
 
-    `merged` says whether a commit is part of the branch. `steering` makes decisions in the name of a token.
+    `merged` says whether a commit is part of the branch. `steering` makes decisions in the name of a token. `refresh` has the
+    remote asked again, where its answers are kept.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ServedCluster:
     ledger: LedgerReader
     merged: Callable[[str], bool]
     steering: Callable[[str], Steering]
+    refresh: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class EventStream:
 
     def poll(self) -> tuple[StreamItem, ...]:
         """What is new since the last call. Raises as the ledger does."""
+        self._cluster.refresh()
         reading, keys = read_stream(self._cluster.ledger, self._cluster.name, self._now(), self._position, self._wanted)
         items = pull(reading, self._position, keys, first=self._first)
         self._position, self._first = reading.seq, False

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from gitops.git.port import NewCommit, RefUpdate
-from gitops.model.changeset import Changeset, EventDraft, Happening
-from gitops.model.ledger import EntryKind
-from tests.support.changeset_stories import AT, MERGES, created, failed, landed
+from gitops.model.changeset import Changeset
+from tests.support.changeset_stories import MERGES, created, failed, landed, record
 from tests.support.loop import LEDGER, MAIN, PROGRAM, Loop
 
 pytestmark = pytest.mark.e2e
 
 ONE = created(MERGES[0])
-
-
-def record(loop: Loop, changeset: Changeset, happenings: Sequence[Happening]) -> None:
-    """What a run of the bot on the server records."""
-    local = loop.local()
-    ledger = local.ledger(local.rule())
-    view = ledger.view()
-    assert view.entry is not None
-    drafts = [EventDraft(changeset.key, AT, each) for each in happenings]
-    nothing = dict.fromkeys(("changes", "approvals", "recovered", "origins", "authors"), ())
-    entry = replace(view.entry, kind=EntryKind.CHANGESET, changeset=changeset.key, plan_digest=None, **nothing)
-    ledger.begin(view, (), entry, drafts)
 
 
 def test_a_person_follows_a_merge_from_a_clone_without_a_checkout_of_the_ledger(loop: Loop) -> None:

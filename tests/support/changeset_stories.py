@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gitops.changesets.lifecycle import replay
 from gitops.model.address import Address
@@ -18,6 +19,7 @@ from gitops.model.changeset import (
     Committed,
     Created,
     Drained,
+    EventDraft,
     Failed,
     Finalized,
     Happening,
@@ -33,8 +35,11 @@ from gitops.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.model.ledger import changeset_key
+from gitops.model.ledger import EntryKind, changeset_key
 from gitops.model.plan import Effect
+
+if TYPE_CHECKING:
+    from tests.support.loop import Loop
 
 AT = "2026-06-11T08:00:00Z"
 DIGEST, OTHER = "ab" * 32, "cd" * 32
@@ -104,3 +109,15 @@ def numbered(*stories: tuple[Changeset, Iterable[Happening]], start: int = 1) ->
 def after(record: Changeset, happenings: Iterable[Happening]) -> Changeset:
     """The record at the end of a story."""
     return replay(numbered((record, happenings)))
+
+
+def record(loop: Loop, changeset: Changeset, happenings: Sequence[Happening]) -> None:
+    """What a run of the bot on the server of a loop records."""
+    local = loop.local()
+    ledger = local.ledger(local.rule())
+    view = ledger.view()
+    assert view.entry is not None
+    drafts = [EventDraft(changeset.key, AT, each) for each in happenings]
+    nothing = dict.fromkeys(("changes", "approvals", "recovered", "origins", "authors"), ())
+    entry = replace(view.entry, kind=EntryKind.CHANGESET, changeset=changeset.key, plan_digest=None, **nothing)
+    ledger.begin(view, (), entry, drafts)

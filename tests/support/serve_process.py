@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -79,6 +80,16 @@ class ServeProcess:
             connection.request(method, f"/v1/clusters/{path}", body, {"authorization": f"Bearer {token}"})
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+    @contextmanager
+    def followed(self, path: str, token: str) -> Iterator[Iterator[Any]]:
+        """The items of a stream as they come."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=_LONGEST_S)
+        try:
+            connection.request("GET", f"/v1/clusters/{path}", headers={"authorization": f"Bearer {token}"})
+            yield map(json.loads, connection.getresponse())
         finally:
             connection.close()
 

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from gitops.changesets.stream import FullState
 from gitops.cli.served import ServedRepository
 from gitops.core.cancel import Cancellation
 from gitops.core.errors import UsageError
 from gitops.core.faults import NoFaults
 from gitops.forge.events import TimerEvent
 from gitops.git.port import ZERO
+from gitops.server.api import EventStream
 from gitops.server.queue import EventQueue
 from gitops.server.shared import StopSignal
 from gitops.wiring.system import SystemClock
 from tests.e2e.github.stories import REWORDED, audit
+from tests.support.changeset_stories import AT, created, landed, record
 from tests.support.github.hub import Hub, token_of
 from tests.support.github.nouns import Happening
 from tests.support.github.served import as_server, clone_for_server, server_environment_of, webhook
@@ -242,9 +245,16 @@ def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: 
         status, form = server.ask("GET", "brain/schema", token)
         assert (status, "graph.legacy" in form["resources"], form["changesets"]) == (200, True, [])
         position = form["seq"]
-        status, form = server.ask("POST", "brain/changesets", token, {"commit": tip})
-        assert (status, form["created"]) == (202, True)
-        (key,) = form["changesets"]
+        with server.followed("brain/events?wait=25", token) as items:
+            assert next(items)["type"] == "full_state"
+            status, form = server.ask("POST", "brain/changesets", token, {"commit": tip})
+            assert (status, form["created"]) == (202, True)
+            (key,) = form["changesets"]
+            types = {}
+            while "changeset_finalized" not in types:
+                item = next(items)
+                types[item["type"]] = item["changeset"]
+        assert set(types.values()) == {key}
         server.log.until("deploy asks for brain")
         server.log.until(": done")
         assert server.ask("POST", "brain/changesets", token, {"commit": tip})[1]["changesets"] == [key]
@@ -257,3 +267,18 @@ def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: 
         assert server.stop() == 0
         assert token not in "\n".join(server.log.lines)
     applied_once(host.hub)
+
+
+def test_a_stream_hears_of_entries_that_another_machine_writes(host: Host) -> None:
+    served = ServedRepository(
+        str(host.clone), "origin", "github", host.environ, StopSignal().pause, Cancellation(), NoFaults()
+    )
+    cluster = served.cluster("brain")
+    assert cluster is not None
+    stream = EventStream(cluster, lambda: AT, None, None)
+    (full,) = stream.poll()
+    assert isinstance(full.what, FullState)
+    made = created()
+    record(host.hub.loop, made, landed(made)[:3])
+    assert [(each.seq - full.seq, each.changeset) for each in stream.poll()] == [(n, made.key) for n in (1, 2, 3)]
+    assert stream.poll() == ()
