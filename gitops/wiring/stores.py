@@ -53,11 +53,13 @@ def folder_workspace(
     from gitops.apply.provider import ClusterProvider
     from gitops.cluster.workspace import Stores, Workspace
     from gitops.config.folder import FolderTree
-    from gitops.ledger.folder import FolderLedger
 
     clock, faults = SystemClock(), faults or NoFaults()
 
     def open_stores(storage: str | None) -> Stores:
+        # A command that only checks the folder opens no ledger.
+        from gitops.ledger.folder import FolderLedger
+
         root = storage_root(storage, folder)
         problem = None
         if ephemeral and storage is None:

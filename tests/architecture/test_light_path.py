@@ -100,6 +100,12 @@ def test_nothing_of_the_control_plane_for_rows(folders):
     assert found.isdisjoint({"apply", "approvals", "approving", "audit", "bot", "cluster", "forge", "plan"})
 
 
+def test_no_ledger_is_opened_to_check_a_folder(folders):
+    """The changesets are read by the ledgers alone."""
+    assert "gitops.changesets" not in loaded_by("validate", "--config", folders["new"])
+    assert "gitops.changesets" in loaded_by("status", "--config", folders["new"])
+
+
 def test_nothing_heavy_for_the_way_back(folders):
     assert loaded_by("down", "knowledge", "--config", folders["widened"]).isdisjoint(HEAVY)
 
