@@ -29,7 +29,7 @@ from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, 
 from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import ChangesetFacts, Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
@@ -38,6 +38,7 @@ from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, 
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
+from gitops.model.changeset import BLOCKING, Changeset, ChangesetSource, ChangesetState, RuntimeState
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan
@@ -62,7 +63,7 @@ def apply_cluster(
         if context.bot.cancel.requested:
             yield LogLine(f"apply of {rule.name}: interrupted before it began", RunResult.LOST)
             return
-        newest = context.project.head_of(rule.ref)
+        newest = _interrupted(context, rule) or context.project.head_of(rule.ref)
         if newest is None:
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return
@@ -74,6 +75,20 @@ def apply_cluster(
         if after is None:
             return
         rule = after
+
+
+def _interrupted(context: EventContext, rule: ClusterRule) -> str | None:
+    """The merge of an atomic changeset that an interrupted run left open: it is the one to go on with, before any later one."""
+    for record in context.project.tools.ledger(rule).changesets().open:
+        merge = record.source.merge_commit
+        if (
+            record.atomic
+            and record.state in BLOCKING
+            and merge is not None
+            and context.store.resolve(merge) is not None
+        ):
+            return merge
+    return None
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
@@ -136,7 +151,9 @@ def _apply_commit(
                 return rule
             yield LogLine(f"import of {rule.name}: ledger started")
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
-        outcome, left, after = yield from _carry_out(context, rule, commit, position, known)
+        source = ChangesetSource(rule.branch, commit, applied, subject.request or None, context.bot.actor)
+        facts = ChangesetFacts(source, covers=tuple(reversed([each.id for each in commits])))
+        outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts)
     except GitopsError as error:
         yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return rule
@@ -152,7 +169,12 @@ def _apply_commit(
 
 
 def _carry_out(
-    context: EventContext, rule: ClusterRule, commit: str, position: LedgerPosition, known: KnownOrigins
+    context: EventContext,
+    rule: ClusterRule,
+    commit: str,
+    position: LedgerPosition,
+    known: KnownOrigins,
+    facts: ChangesetFacts,
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
     """Apply a commit, after a change of where the cluster is.
 
@@ -167,7 +189,9 @@ def _carry_out(
         if moved.refused or moved.rule is None:
             return moved.outcome, None, moved.rule
         rule, commit = moved.rule, context.project.head_of(moved.rule.ref) or commit
-    outcome = apply(context.workspace_at(rule, commit, known, in_place=True))
+    workspace = context.workspace_at(rule, commit, known, in_place=True)
+    atomic = context.config.apply.atomicity == "atomic"
+    outcome = apply(replace(workspace, atomic=atomic, changeset=facts))
     if moved.outcome is not None:
         outcome = replace(
             outcome,
@@ -246,6 +270,7 @@ def _report_applied(
     owed = () if outcome.state is None else open_debts(outcome.state)
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)
+    found = (*found, *(note for record in outcome.changesets if (note := _changeset_note(record))))
     yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
     for note in found:
         yield LogLine(f"apply of {subject.cluster}: {note}")
@@ -259,6 +284,21 @@ def _report_applied(
     # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics)
+
+
+def _changeset_note(record: Changeset) -> str:
+    """What people have to know of a changeset that did not land as a whole, or is not finished; empty for every other one."""
+    part = "" if record.part == "1/1" else f", part {record.part}"
+    if record.state is ChangesetState.FAILED:
+        back = [member.address for member in record.members if member.runtime.state is RuntimeState.COMPENSATED]
+        left = [f"{orphan.address} ({orphan.reason})" for orphan in record.orphaned]
+        lines = [f"nothing of changeset {record.key}{part} is applied: {record.error}"]
+        lines += [f"taken back: {', '.join(back)}"] if back else []
+        lines += [f"left behind: {', '.join(left)}"] if left else []
+        return "; ".join(lines)
+    if record.needs_attention:
+        return f"changeset {record.key}{part} is applied and not finished; the next apply goes on with it"
+    return ""
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:

@@ -185,6 +185,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
         workers=options.parallel or workspace.workers,
         time_limit=options.timeout or workspace.time_limit,
         fail_fast=options.fail_fast or (workspace.fail_fast and not options.keep_going),
+        atomic=options.atomic,
     )
 
 

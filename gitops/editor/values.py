@@ -26,6 +26,7 @@ _WORDS = {
     "approvals.forge_verdict": _TRUTH,
     "approvals.gates": ("lossy",),
     "apply.fail_fast": _TRUTH,
+    "apply.atomicity": ("atomic", "best_effort"),
     "forge.kind": ("github", "gitlab", "gitea", "local"),
     "forge.commands": ("write", "maintain", "admin"),
     "forge.checks": _TRUTH,

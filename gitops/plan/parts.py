@@ -17,7 +17,7 @@ from gitops.plan.layers import restricted
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:
     """The ids of the graphs whose change cannot be taken back, in the order of the execution graph: one for each part."""
     found = (Address(name).graph for name in pivots(plan.graph))
-    return tuple(graph for graph in found if graph is not None)
+    return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 
 
 def part_of(plan: Plan, graph: str) -> Plan:

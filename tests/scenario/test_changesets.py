@@ -9,10 +9,11 @@ import pytest
 
 from gitops.changesets.journal import Journal
 from gitops.changesets.lifecycle import replay
-from gitops.core.errors import ConflictError
+from gitops.cluster.workspace import Drain
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.ledger.changesets import EVENT
 from gitops.model.address import Address
-from gitops.model.changeset import Changeset, ChangesetState, RollingBack, RuntimeState
+from gitops.model.changeset import Changeset, ChangesetState, Created, EventDraft, RollingBack, RuntimeState
 from gitops.model.ledger import AppliedResource, Status, StatusRecord
 from gitops.model.outcome import ApplyOutcome
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
@@ -313,3 +314,162 @@ def test_20_drops_that_fail_are_tried_again(cluster: Cluster) -> None:
     assert cluster.apply(atomic=True).ok
     assert stored(cluster, record.key).state is ChangesetState.FINALIZED
     assert cluster.live("knowledge") == BARE
+
+
+class Death(BaseException):
+    """The end of a process."""
+
+
+def die() -> None:
+    raise Death
+
+
+def dead(cluster: Cluster, point: str) -> None:
+    """An atomic run that ends at a point, as a process that is killed."""
+    with pytest.raises(Death):
+        cluster.apply(atomic=True, faults=DoAt(point, die))
+
+
+def test_2_a_second_changeset_waits_for_the_one_that_is_prepared(cluster: Cluster) -> None:
+    add_query(cluster)
+    dead(cluster, "changeset.commit.before_write")
+    ledger = cluster.ledger()
+    (first,) = ledger.changesets().open
+    second = replace(first, key="chs-aaaaaaaaaaaaaaaa")
+    with pytest.raises(ConflictError) as refused:
+        ledger.begin(ledger.view(), (), None, [EventDraft(second.key, first.created_at, Created(second))])
+    assert (refused.value.code, refused.value.path) == ("changeset_active", first.key)
+
+
+def test_9_a_run_that_died_behind_its_pivot_is_gone_on_with(cluster: Cluster) -> None:
+    rename(cluster)
+    add_graph(cluster, "alpha")
+    dead(cluster, "changeset.commit.before_write")
+    (open_one,) = cluster.ledger().changesets().open
+    assert (open_one.state, cluster.live("knowledge")) == (ChangesetState.PREPARED, TALL)
+    migrated = cluster.twin.calls["prepare_migration"]
+    outcome = cluster.apply(atomic=True)
+    assert outcome.converged
+    assert changeset(outcome).key == open_one.key
+    assert stored(cluster, open_one.key).state is ChangesetState.FINALIZED
+    assert cluster.twin.calls["prepare_migration"] == migrated
+    assert not cluster.sidecars
+
+
+def test_10_what_an_interrupted_run_has_staged_is_not_done_again(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    add_query(cluster)
+    dead(cluster, "changeset.commit.before_write")
+    made = cluster.twin.calls["prepare_create"]
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert cluster.twin.calls["prepare_create"] == made
+    assert {r.node_id: r.outcome.value for r in outcome.results}["graph.alpha"] == "unchanged"
+    assert changeset(outcome).atomic
+
+
+def test_a_run_that_lands_what_it_can_and_died_has_failed(cluster: Cluster) -> None:
+    add_graph(cluster, "alpha")
+    with pytest.raises(Death):
+        cluster.apply(faults=DoAt("cluster_apply.before_graph_create", die))
+    (open_one,) = cluster.ledger().changesets().open
+    outcome = cluster.apply()
+    assert outcome.converged
+    assert stored(cluster, open_one.key).state is ChangesetState.FAILED
+    assert changeset(outcome).key != open_one.key
+    assert cluster.ledger().changesets().open == ()
+
+
+class Served:
+    """An observer of what is served, which waits until a server is new enough."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+
+    def wait(self, revision: int) -> Drain:
+        if self.revision < revision:
+            raise GitopsError("remote_unreachable", f"revision {self.revision} is still served")
+        return Drain(5, f"revision {self.revision} is served")
+
+
+def test_19_data_stay_while_an_earlier_revision_is_served(cluster: Cluster) -> None:
+    delete_graph(cluster)
+    served = Served(cluster.state.revision)
+    outcome = cluster.apply(atomic=True, served=served)
+    record = stored(cluster, changeset(outcome).key)
+    assert record.state is ChangesetState.COMMITTED
+    assert cluster.live("old") == SCHEMA
+    served.revision = cluster.state.revision
+    assert cluster.apply(atomic=True, served=served).ok
+    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
+    assert cluster.uri("old") not in cluster.twin.dump()
+
+
+def two_pivots(cluster: Cluster) -> None:
+    cluster.graphs["second"] = {}
+    cluster.save()
+    cluster.converge()
+    rename(cluster)
+    cluster.write("second.pg", TALL)
+    add_graph(cluster, "alpha")
+
+
+def test_two_pivots_are_two_parts_of_one_apply(cluster: Cluster) -> None:
+    two_pivots(cluster)
+    outcome = cluster.apply(atomic=True)
+    assert outcome.converged
+    assert [(each.part, each.state.value) for each in outcome.changesets] == [
+        ("1/2", "finalized"),
+        ("2/2", "finalized"),
+    ]
+    assert [sum(m.effect == "pivot" for m in each.members) for each in outcome.changesets] == [1, 1]
+    assert outcome.applied_count == 5
+    assert not cluster.plan().plan.changes  # type: ignore[union-attr]
+
+
+def test_second_part_that_fails_leaves_the_first_one_applied(cluster: Cluster) -> None:
+    two_pivots(cluster)
+    cluster.make_graph("alpha", BARE)
+    outcome = cluster.apply(atomic=True)
+    assert not outcome.ok
+    assert [(each.part, each.state.value) for each in outcome.changesets] == [("1/2", "finalized"), ("2/2", "failed")]
+    assert (cluster.live("knowledge"), cluster.live("second")) == (TALL, SCHEMA)
+
+
+@pytest.mark.parametrize("size", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["graph", "text", "adds", "pivot"])
+def test_failure_of_any_class_leaves_what_is_applied_byte_for_byte(tmp_path: Path, size: int, what: str) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.graphs["wide"] = {}
+    cluster.save()
+    cluster.converge()
+    for number in range(size):
+        cluster.write(f"q{number}.gq", BORN.replace("born(", f"q{number}("))
+        cluster.graphs["wide"][f"q{number}"] = f"q{number}.gq"
+    cluster.graphs["alpha"] = cluster.graphs["beta"] = {}
+    cluster.write("wide.pg", WIDER)
+    rename(cluster)
+    cluster.save()
+    before = cluster.state_bytes
+    faults = {
+        "graph": FailAt("cluster_apply.before_graph_create"),
+        "text": FailAt("ledger.blob.before_write"),
+        "adds": FailAt("cluster_apply.before_schema_apply"),
+        "pivot": FailSecond("cluster_apply.before_schema_apply"),
+    }[what]
+    outcome = cluster.apply(atomic=True, faults=faults)
+    assert not outcome.ok
+    assert changeset(outcome).state is ChangesetState.FAILED
+    assert cluster.state_bytes == before
+    assert {name: cluster.live(name) for name in ("knowledge", "wide")} == {"knowledge": SCHEMA, "wide": SCHEMA}
+    assert not {cluster.uri("alpha"), cluster.uri("beta")} & cluster.twin.dump().keys()
+    assert cluster.apply(atomic=True).converged
+
+
+class FailSecond(FailAt):
+    """Lets a run fail at the second visit of a point: the migration that only adds comes before the one that is a pivot."""
+
+    def reach(self, point: str) -> None:
+        if point in self.reached:
+            super().reach(point)
+        self.reached.append(point)

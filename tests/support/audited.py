@@ -117,6 +117,7 @@ class Life:
     ledger_type: type[BranchLedger] = BranchLedger
     name: str = "life"
     url: str | None = None
+    atomic: bool = False
 
     def __post_init__(self) -> None:
         """Keys and an empty repository, unless they are there."""
@@ -183,7 +184,8 @@ class Life:
         if tip is None:
             raise AssertionError("nothing is on main")
         position = self.project.position(rule)
-        return self.project.workspace(rule, tip, position, in_place=in_place, actor="bot@example.org")
+        made = self.project.workspace(rule, tip, position, in_place=in_place, actor="bot@example.org")
+        return replace(made, atomic=self.atomic)
 
     def begin(self) -> None:
         """The first commit, the import and the first apply."""

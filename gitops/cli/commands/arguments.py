@@ -200,6 +200,7 @@ APPLYING = (
             "after a failure, apply whatever does not depend on it (default, unless gitops.yaml says fail_fast)",
         ),
     ),
+    flag("--atomic", "apply everything or nothing: after a failure, take back what was prepared"),
     flag("--keep-data-here", "allow graph data in a CI checkout"),
     Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
     Argument("--run", "FILE", "write to FILE, as JSON, when each change began and ended and what it waited for"),
