@@ -46,7 +46,7 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.plan import Effect, ExecNode, NodeOutcome, NodeResult
+from gitops.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.plan.changeset import approvals_consumed, changeset_result, failure_text, member_events
 from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.plan.graph import BARRIER_KIND
@@ -264,8 +264,7 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
         if _pivot_may_be_done(run, results):
             detail = f"changeset {journal.record.key} changed what cannot be taken back; the next apply goes on with it"
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=journal.record.key)
-        failed = [r for r in results if r.outcome in _FAILED]
-        first = min(failed, key=lambda r: (r.finished_at is None, r.finished_at), default=None)
+        first = first_failure(results)
         error = "the run was interrupted" if first is None else failure_text(first)
         by_node = {result.node_id: result for result in results}
         members = {member.address for member in journal.record.members}

@@ -24,6 +24,9 @@ from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.restore import restore_order
 
+# A fact that stays in this module.
+_UNSEEN = "unseen"
+
 
 class _InjectedCrashError(Exception):
     """A fault after the effect: the run must end as if the process had died here."""
@@ -47,7 +50,7 @@ class ClusterProvider:
             elif kind is Kind.SCHEMA and action is Action.UPDATE:
                 self._migrate(node, change, facts)
             elif kind is Kind.GRAPH and action is Action.DELETE:
-                self._delete(node, change.address.name)
+                self._delete(node, change.address.name, facts)
             elif kind is Kind.RESTORE and action is not Action.DELETE:
                 self._restore(change, facts)
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
@@ -56,7 +59,9 @@ class ClusterProvider:
             # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
         except GitopsError as error:
             problems.add(error.code, error.path or node.id, error.detail, fix=error.fix)
-            return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts=facts)
+            unseen = facts.pop(_UNSEEN, False) and not facts.get(DISARMED)
+            outcome = NodeOutcome.INDETERMINATE if unseen else NodeOutcome.FAILED
+            return NodeResult(node.id, outcome, tuple(problems), facts=facts)
         except _InjectedCrashError as crash:
             problems.add(Code.INJECTED_FAILPOINT, node.id, str(crash))
             return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems), facts={CRASHED: True})
@@ -73,7 +78,7 @@ class ClusterProvider:
             if work.cancel.requested:
                 prepared.abort()
                 raise CancelledError
-            version = _publish(prepared)
+            version = _publish(prepared, facts)
         self._record_version(intent, version, facts)
         self._fault_after("cluster_apply.after_graph_create")
 
@@ -96,7 +101,7 @@ class ClusterProvider:
                 prepared = work.engine.prepare_migration(
                     uri, source, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
                 )
-                version = _publish(prepared)
+                version = _publish(prepared, facts)
         except GitopsError:
             now = None
             with suppress(GitopsError):
@@ -111,7 +116,7 @@ class ClusterProvider:
         self._record_version(intent, version, facts)
         self._fault_after("cluster_apply.after_schema_apply")
 
-    def _delete(self, node: ExecNode, graph: str) -> None:
+    def _delete(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
         work, intent = self._work, self._work.intents[node.id]
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")
@@ -119,7 +124,8 @@ class ClusterProvider:
         self._arm(intent)
         with _failing_as(Code.GRAPH_DELETE_FAILED, node):
             work.faults.reach("cluster_apply.before_graph_delete")
-            work.engine.delete(work.graph_uri(graph), order)
+            with _acting(facts):
+                work.engine.delete(work.graph_uri(graph), order)
         self._fault_after("cluster_apply.after_graph_delete")
 
     def _arm(self, intent: Intent) -> None:
@@ -132,10 +138,10 @@ class ClusterProvider:
         uri, incarnation = work.graph_uri(graph), None if change.seen is None else change.seen.incarnation
         order = restore_order(work.resources[change.address])
         try:
-            version = work.engine.restore(uri, order, actor=work.actor, incarnation=incarnation)
-        except GitopsError as error:
-            # Only a storage that does not answer may hide a success.
-            facts[DISARMED] = not isinstance(error, RemoteError)
+            with _acting(facts):
+                version = work.engine.restore(uri, order, actor=work.actor, incarnation=incarnation)
+        except GitopsError:
+            facts[DISARMED] = not facts.get(_UNSEEN, False)
             raise
         self._record_seen(graph, version, facts)
 
@@ -182,11 +188,22 @@ class ClusterProvider:
             raise _InjectedCrashError(error.detail) from error
 
 
-def _publish(prepared: PreparedVersion) -> int:
+def _publish(prepared: PreparedVersion, facts: dict[str, object]) -> int:
     try:
-        return prepared.publish()
+        with _acting(facts):
+            return prepared.publish()
     except GitopsError:
         prepared.abort()
+        raise
+
+
+@contextmanager
+def _acting(facts: dict[str, object]) -> Iterator[None]:
+    """The effect itself: a storage that does not answer may hide that it happened."""
+    try:
+        yield
+    except RemoteError:
+        facts[_UNSEEN] = True
         raise
 
 

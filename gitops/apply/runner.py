@@ -322,7 +322,8 @@ class _Coordinator:
             # A text may hold anything, also a secret.
             facts["outputs"] = {key: value for key, value in result.facts.items() if type(value) in (bool, int)}
         else:
-            self._first_failure = self._first_failure or name
+            if outcome is not NodeOutcome.CANCELLED:
+                self._first_failure = self._first_failure or name
             if outcome is NodeOutcome.INDETERMINATE:
                 facts["recovery"] = self._recoveries.get(name)
             first = problems[0] if problems else None

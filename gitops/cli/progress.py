@@ -15,12 +15,16 @@ from datetime import timedelta
 from importlib.util import find_spec
 from io import RawIOBase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.cli.shared import complain, lasting, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.model.run_event import Observer, RunEvent
 from gitops.render.progress import RunProgress, event_form
+
+if TYPE_CHECKING:
+    from gitops.model.run_record import RunRecord
 
 PATIENCE = timedelta(seconds=2)
 """How long a run may take without a line: of a shorter one the report says everything."""
@@ -30,7 +34,7 @@ PATIENCE = timedelta(seconds=2)
 def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
     """What shows and records the progress of applies as the options say; None for nothing.
 
-    Raises UsageError `usage_error` if the file of `--events` or `--run` cannot be written.
+    Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
     observers: list[Observer] = []
 
@@ -43,8 +47,9 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
             observers.append(_shown(options, closing))
         if (name := getattr(options, "events", None)) is not None:
             observers.append(EventLog(closing.enter_context(_created("--events", name)), name))
-        if (name := getattr(options, "run", None)) is not None:
-            observers.append(RunLog(closing.enter_context(_created("--run", name)), name))
+        for option, form in (("run", _run_document), ("gantt", _run_chart)):
+            if (name := getattr(options, option, None)) is not None:
+                observers.append(RunLog(closing.enter_context(_created(f"--{option}", name)), name, form))
         yield on_event if observers else None
 
 
@@ -105,9 +110,9 @@ class EventLog:
 class RunLog:
     """Writes the record of a run when it has ended."""
 
-    def __init__(self, file: RawIOBase, name: str) -> None:
-        """`name` is what a message calls the file."""
-        self._file, self._name = file, name
+    def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
+        """`name` is what a message calls the file, `form` what is written into it."""
+        self._file, self._name, self._form = file, name, form
         self._events: list[RunEvent] = []
 
     def __call__(self, event: RunEvent) -> None:
@@ -116,12 +121,23 @@ class RunLog:
         if event.type != "apply_finished":
             return
         from gitops.changesets.runs import run_record
-        from gitops.ledger.runs import write_run
 
         try:
-            self._file.write(write_run(run_record(self._events)))
+            self._file.write(self._form(run_record(self._events)))
         except OSError as error:
             complain(f"WARN  storage_failed {self._name}: the record of the run is not written: {error.strerror}")
+
+
+def _run_document(run: RunRecord) -> bytes:
+    from gitops.ledger.runs import write_run
+
+    return write_run(run)
+
+
+def _run_chart(run: RunRecord) -> bytes:
+    from gitops.render.gantt import to_gantt
+
+    return to_gantt(run).encode()
 
 
 def _created(option: str, name: str) -> RawIOBase:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
@@ -146,6 +146,12 @@ class NodeResult:
     facts: dict[str, object] = field(default_factory=dict)
     started_at: datetime | None = None
     finished_at: datetime | None = None
+
+
+def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
+    """Of the nodes that failed, or whose effect is not known, the result of the one that ended first."""
+    failed = [r for r in results if r.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)]
+    return min(failed, key=lambda r: (r.finished_at is None, r.finished_at), default=None)
 
 
 class QueryChange(StrEnum):

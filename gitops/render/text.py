@@ -30,7 +30,7 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import Plan
+from gitops.model.plan import NodeOutcome, Plan, first_failure
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
@@ -250,7 +250,7 @@ def rule_line(change: RuleChange) -> str:
 
 
 def _apply(outcome: ApplyOutcome) -> list[str]:
-    lines = [f"cluster apply: {apply_counts(outcome)}" if outcome.ok else "cluster apply failed"]
+    lines = [f"cluster apply: {apply_counts(outcome)}" if outcome.ok else f"cluster apply failed{_first(outcome)}"]
     for change in outcome.changes:
         if change.disposition is Disposition.DERIVED or change.address in outcome.republished:
             continue
@@ -263,6 +263,13 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
     return lines
+
+
+def _first(outcome: ApplyOutcome) -> str:
+    """Where several changes failed, the one that failed first: the problems below are in plan order."""
+    failed = [r for r in outcome.results if r.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)]
+    first = first_failure(failed)
+    return f", first at {first.node_id}" if first is not None and len(failed) > 1 else ""
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:

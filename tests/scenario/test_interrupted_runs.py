@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.faults import NoFaults
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.documents import write_state
 from gitops.ledger.layout import STATE
 from gitops.model.ledger import IntentKind, LedgerState
+from gitops.model.plan import NodeOutcome
 from tests.scenario.test_recovery import (
     GRAPH,
     SCHEMA_ADDRESS,
@@ -230,3 +232,36 @@ def test_death_inside_the_commit_of_a_delete(tmp_path, point):
     cluster.converge()
     remove_everything(cluster)
     assert rulings(cluster.apply().changes) == dict.fromkeys(SUBTREE, "delete blocked:approval_required")
+
+
+def _lost() -> None:
+    raise RemoteError("storage_failed", "the connection was lost", retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("point", "node"),
+    [("engine.create.after_publish", "graph.knowledge"), ("engine.migrate.after_publish", "schema.knowledge")],
+)
+def test_a_connection_that_is_lost_during_an_effect_is_not_tried_again_blindly(cluster, point, node):
+    if "migrate" in point:
+        cluster.converge()
+        cluster.write("knowledge.pg", WIDER)
+    else:
+        cluster.import_()
+    live = cluster.twin
+    live._faults = DoAt(point, _lost)
+    outcome = cluster.apply()
+    (lost,) = (result for result in outcome.results if result.node_id == node)
+    assert lost.outcome is NodeOutcome.INDETERMINATE
+    assert len(cluster.sidecars) == 1
+    live._faults = NoFaults()
+    before = dict(live.calls)
+    # The next run looks first, finds that it had its effect, and makes nothing twice.
+    again = cluster.apply()
+    assert "cluster_recovery_rolled_forward" in codes(again)
+    assert again.converged
+    assert (live.calls["prepare_create"], live.calls["prepare_migration"]) == (
+        before.get("prepare_create", 0),
+        before.get("prepare_migration", 0),
+    )
+    assert cluster.sidecars == []

@@ -204,5 +204,6 @@ APPLYING = (
     flag("--keep-data-here", "allow graph data in a CI checkout"),
     Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
     Argument("--run", "FILE", "write to FILE, as JSON, when each change began and ended and what it waited for"),
+    Argument("--gantt", "FILE", "write the same to FILE as a Mermaid Gantt chart"),
 )
 """The options of a command that applies."""

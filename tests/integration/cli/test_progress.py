@@ -18,6 +18,7 @@ from gitops.cli.progress import watching
 from gitops.ledger.runs import read_run
 from gitops.model.change import Action
 from gitops.model.run_event import RunEvent
+from gitops.render.gantt import to_gantt
 from gitops.wiring.system import SystemClock
 from tests.support.prefork import PROGRAM, start
 
@@ -159,12 +160,14 @@ def test_events_are_kept_in_a_file_as_they_happen(folder, tmp_path, capsys):
 
 
 def test_the_record_of_a_run_is_kept_in_a_file(folder, tmp_path):
-    file = tmp_path / "run.json"
-    assert main(["apply", "--config", str(folder), "-q", "--parallel", "2", "--run", str(file)]) == 0
+    file, chart = tmp_path / "run.json", tmp_path / "run.mmd"
+    command = ["apply", "--config", str(folder), "-q", "--parallel", "2", "--run", str(file), "--gantt", str(chart)]
+    assert main(command) == 0
     run = read_run(file.read_bytes())
     assert run.workers == 2
     assert len(run.nodes) >= CHANGES
     assert all(node.outcome.succeeded for node in run.nodes)
+    assert chart.read_text() == to_gantt(run)
 
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder, tmp_path, capsys):

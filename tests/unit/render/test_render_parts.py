@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
@@ -35,7 +36,7 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.ledger import EntryChange
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ApprovalRequirement, ExecutionGraph, Plan
+from gitops.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.render.audit import log_text
 from gitops.render.characters import visible, visible_json
 from gitops.render.comment import marker, plan_comment
@@ -44,6 +45,7 @@ from gitops.render.json import plain, to_line, to_text
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
 from gitops.render.steps import in_words
 from gitops.render.text import diagnostic_lines
+from gitops.render.text import to_text as report
 
 
 def test_every_character_that_acts_or_hides_is_spelled_out():
@@ -395,3 +397,14 @@ def test_a_log_lists_few_changes_of_an_entry_and_all_that_a_person_decided():
     assert "  and 21 more changes; -v lists them" in short
     assert len(full) == 1 + 30 + len(entry.changes)
     assert {line for line in full if "approved by" in line or "blocked" in line} <= set(short)
+
+
+def test_where_several_changes_failed_the_report_says_which_was_first_in_time():
+    late, early = (datetime(2026, 1, 2, second=s, tzinfo=UTC) for s in (9, 3))
+    failed = [
+        NodeResult("graph.a", NodeOutcome.FAILED, finished_at=late),
+        NodeResult("graph.b", NodeOutcome.INDETERMINATE, finished_at=early),
+    ]
+    outcome = VERBS["apply_not_ok"]
+    assert report(replace(outcome, results=tuple(failed))).splitlines()[0] == "cluster apply failed, first at graph.b"
+    assert report(replace(outcome, results=tuple(failed[:1]))).splitlines()[0] == "cluster apply failed"
