@@ -1,0 +1,48 @@
+"""An interrupt in the middle of a run that lands whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.apply.apply import apply
+from gitops.core.cancel import Cancellation
+from gitops.model.changeset import ChangesetState
+from gitops.model.outcome import ApplyOutcome
+from tests.support.cluster import Cluster, DoAt, codes
+
+RENAMED = 'node Human @rename_from("Person") {\n  handle: String @key\n  born: I32?\n}\n'
+QUERY = "query find_person($h: String) {\n  match { $p: Human { handle: $h } }\n  return { $p.handle }\n}\n"
+
+
+def interrupted(cluster: Cluster, point: str) -> ApplyOutcome:
+    """An atomic apply that a signal asks to stop when it is at a point."""
+    cancel = Cancellation()
+    workspace = cluster.workspace(None, DoAt(point, cancel.request))
+    return apply(replace(workspace, atomic=True, cancel=cancel))
+
+
+def test_a_running_pivot_is_finished_and_committed(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", RENAMED)
+    cluster.write("people.gq", QUERY)
+    outcome = interrupted(cluster, "cluster_apply.before_schema_apply")
+    (record,) = outcome.changesets
+    assert record.state is ChangesetState.FINALIZED, (record, codes(outcome))
+    assert cluster.state.digests() == cluster.desired().digests()
+    assert cluster.sidecars == []
+    assert not cluster.locked
+
+
+def test_what_is_staged_is_taken_back_and_the_applied_state_stays(cluster):
+    cluster.converge()
+    before = cluster.state.digests()
+    cluster.graphs["second"] = {"find_person": "people.gq"}
+    cluster.save()
+    outcome = interrupted(cluster, "cluster_apply.before_graph_create")
+    (record,) = outcome.changesets
+    assert (record.state, record.error) == (ChangesetState.FAILED, "the run was interrupted")
+    assert "apply_interrupted" in codes(outcome)
+    assert cluster.state.digests() == before
+    assert cluster.sidecars == []
+    assert not cluster.locked
+    assert cluster.apply().converged
