@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gitops.core.faults import Faults
 from gitops.git.port import GitRemote, NewCommit
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import Repository
@@ -102,11 +103,16 @@ class World:
         return ProgramRemote(repository.git_dir, self.url, environ=environment(self.home))
 
     def ledger(
-        self, clone: str = "one.git", *, key: Path | None = None, locks: Sequence[str] = (LOCK, LOCK_BRANCH)
+        self,
+        clone: str = "one.git",
+        *,
+        key: Path | None = None,
+        locks: Sequence[str] = (LOCK, LOCK_BRANCH),
+        faults: Faults | None = None,
     ) -> SeededLedger:
         """Another handle, which signs with the bot's key unless told otherwise."""
         place = BranchSettings(CLUSTER, ALICE, str(key or self.keys.bot), locks[0], locks[1], self.remembered.append)
-        ledger = SeededLedger(self.repository(clone), self.remote(clone), place, self.clock)
+        ledger = SeededLedger(self.repository(clone), self.remote(clone), place, self.clock, faults)
         ledger.seed = self.trust
         return ledger
 
