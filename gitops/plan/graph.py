@@ -16,8 +16,9 @@ A policy guards the graphs that it is recorded to be bound to. If R is such a gr
 does: until R is gone, its policy stays as it is.
 
 A scope, which is a graph or the cluster, is under one policy. Who lets go of a scope comes before who takes it, except in two
-cases: policies that give scopes to each other, and a policy that still guards a graph that goes, since a new graph must not wait
-for that without its own policy. In both, the bindings change together when the state is written.
+cases, in which the bindings change together when the state is written. Policies that give scopes to each other cannot wait for
+each other. And a policy for a new graph does not wait for one that still guards a graph that goes: if that delete fails, the new
+graph must not be without its policy.
 
 Removing a query or a policy is an entry of the catalog that becomes visible only when the whole run is settled. It waits
 for a migration of its graph, so that after a failed one the catalog of that graph is still what it was.
@@ -42,7 +43,7 @@ from gitops.model.change import Action, Change, Disposition
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
-from gitops.plan.locks import LEDGER, NO_BINDINGS, Bindings, moves_graph
+from gitops.plan.locks import LEDGER, NO_BINDINGS, Bindings, givers_of, moves_graph
 
 BARRIER = Address("barrier.catalog")
 BARRIER_KIND = "barrier"
@@ -187,15 +188,14 @@ def _by_schema(name: Address, target: Address, plan: _Plan) -> bool:
 def _handovers(plan: _Plan, bindings: Mapping[Address, Bindings], edges: Iterable[ExecEdge]) -> set[ExecEdge]:
     """The edges from policies that let go of a scope to policies that take it."""
     guarding = {edge.after for edge in edges if edge.reason == "policy_guard"}
-    givers: dict[str, list[Address]] = {}
-    for policy in plan.active.keys() & bindings.keys() - guarding:
-        for scope in bindings[policy].released:
-            givers.setdefault(scope, []).append(policy)
+    made = {name for name, change in plan.active.items() if name.kind is Kind.GRAPH and change.action is Action.CREATE}
     found = {
         ExecEdge(giver, policy, "scope_handover", scope)
-        for policy in plan.active.keys() & bindings.keys()
-        for scope in bindings[policy].taken
-        for giver in givers.get(scope, ())
+        for policy, givers in givers_of(bindings).items()
+        for giver in givers
+        for scope in bindings[giver].released & bindings[policy].taken
+        if {giver, policy} <= plan.active.keys()
+        and (giver not in guarding or made.isdisjoint(bindings[policy].declared))
     }
     if not found:
         return found

@@ -65,6 +65,19 @@ def bindings_of(changes: Iterable[Change], desired: DesiredState, state: LedgerS
     return found
 
 
+def givers_of(bindings: Mapping[Address, Bindings]) -> Mapping[Address, tuple[Address, ...]]:
+    """Per policy that takes a scope, the policies that let go of it, sorted."""
+    by_scope: dict[str, list[Address]] = {}
+    for policy in sorted(bindings):
+        for scope in bindings[policy].released:
+            by_scope.setdefault(scope, []).append(policy)
+    found = {
+        policy: {giver for scope in bound.taken for giver in by_scope.get(scope, ())}
+        for policy, bound in bindings.items()
+    }
+    return {policy: tuple(sorted(givers)) for policy, givers in found.items() if givers}
+
+
 def approvals_of(nodes: Iterable[ExecNode]) -> list[str]:
     """The ids of the approvals that any of the nodes claims, sorted."""
     keys = {claim.key for node in nodes for claim in node.locks}

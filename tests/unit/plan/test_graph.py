@@ -285,11 +285,13 @@ def test_policies_that_swap_scopes_do_not_wait_for_each_other():
     assert handovers(bound(p="graph.a > graph.b", q="graph.b > graph.c", r="graph.c > graph.a")) == set()
 
 
-def test_who_takes_a_scope_does_not_wait_for_a_graph_to_go():
-    gone = change("graph.old", "delete")
-    bindings = bound(p="cluster graph.old >", q="> cluster")
-    assert handovers(bindings, gone, recorded=needs("policy.p -> graph.old")) == set()
-    assert handovers(bindings, gone) == {"policy.p -> policy.q: cluster"}
+def test_who_takes_a_scope_for_a_new_graph_does_not_wait_for_another_one_to_go():
+    gone, new = change("graph.old", "delete"), change("graph.new", "create")
+    recorded = needs("policy.p -> graph.old")
+    bindings = bound(p="cluster graph.old >", q="> cluster graph.new")
+    assert handovers(bindings, gone, new, recorded=recorded) == set()
+    assert handovers(bindings, gone, recorded=recorded) == {"policy.p -> policy.q: cluster"}
+    assert handovers(bindings, new) == {"policy.p -> policy.q: cluster"}
 
 
 def test_nodes_have_the_locks_that_are_claimed_for_them_and_barriers_the_ledger():
