@@ -115,6 +115,8 @@ def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
         cluster.approve("restore.knowledge")
         outcome = cluster.apply(atomic=atomic)
         assert ("graph_restore_refused" in codes(outcome)) == refused
+        # Nothing was done, and that is known: no later run has to find out.
+        assert "cluster_recovery_pending" not in codes(outcome)
         assert outcome.converged != refused
     assert rows(cluster) == 4
     assert [row["name"] for row in show.read_rows(cluster.uri("knowledge"), "City", 10)] == ["n0", "n1"]
