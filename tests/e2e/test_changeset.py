@@ -52,15 +52,16 @@ def test_a_cluster_that_is_not_listed_is_no_failed_merge(loop: Loop) -> None:
 
 
 def test_a_signer_of_the_ledger_gives_a_changeset_up_and_the_audit_holds(loop: Loop) -> None:
+    server = ("--repo", str(loop.server))
     record(loop, ONE, landed(ONE)[:3])
     done = loop.gitops("carol", "changeset", "fail", ONE.key, "--error", "the node is full", check=False)
     assert (done.code, "its key may not sign the ledger" in done.text) == (1, True)
     assert "ERROR ledger_not_writable" in done.text
-    done = loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "the node is full", "--json")
+    done = loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "the node is full", "--json", *server)
     assert json.loads(done.text)["changeset"]["state"] == "rolling_back"
     late = loop.gitops("carol", "changeset", "fail", ONE.key, "--error", "again", check=False)
     assert "ERROR changeset_state_invalid" in late.text
-    loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "given up", "--force")
+    loop.gitops("bot", "changeset", "fail", ONE.key, "--error", "given up", "--force", *server)
     shown = loop.gitops("carol", "changeset", "show", ONE.key, "--exit-code", check=False)
     assert (shown.code, "ERROR the node is full" in shown.text) == (1, True)
     loop.program("carol", "git", "fetch", "-q")
