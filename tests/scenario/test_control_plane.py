@@ -15,39 +15,30 @@ from gitops.model.address import Address, policy_address, query_address
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.resource import graph_composite
 from tests.support.cluster import (
+    ALL,
+    GRAPH,
+    OTHER_QUERY,
     POLICY,
     QUERY,
+    QUERY_ADDRESS,
     RETYPED,
     SCHEMA,
+    SCHEMA_ADDRESS,
     WIDER,
     Cluster,
     DoAt,
     FailAt,
     codes,
     found,
+    gates,
+    remove_graph,
     rulings,
 )
-
-GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
-ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
-OTHER_QUERY = QUERY.replace("handle }", "born }")
 
 
 def blob(cluster: Cluster, kind: str, text: str) -> bytes | None:
     place, suffix = ("query/knowledge/find_person", "gq") if kind == "query" else ("policy/base", "yaml")
     return cluster.stored(f"__cluster/resources/{place}/{digest(text.encode())}.{suffix}")
-
-
-def gates(outcome) -> dict[str, bool]:
-    return {r.resource: r.satisfied for r in outcome.plan.approvals_required}
-
-
-def remove_graph(cluster: Cluster, graph: str = "knowledge") -> None:
-    """Drop a graph and what is bound to it from the configuration."""
-    del cluster.graphs[graph]
-    cluster.policies = {p: [b for b in bound if b != graph] for p, bound in cluster.policies.items()}
-    cluster.policies = {p: bound for p, bound in cluster.policies.items() if bound}
-    cluster.save()
 
 
 # Plan.

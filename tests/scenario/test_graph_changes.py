@@ -13,36 +13,26 @@ import pytest
 from gitops.core.errors import RemoteError
 from gitops.model.ledger import LedgerState
 from tests.support.cluster import (
+    ALL,
     COMMENTED,
+    GRAPH,
+    OTHER_QUERY,
     QUERY,
+    QUERY_ADDRESS,
     RETYPED,
     SCHEMA,
+    SCHEMA_ADDRESS,
     WIDER,
     Cluster,
     DoAt,
     FailAt,
     codes,
     found,
+    gates,
+    remove_graph,
     rulings,
     statuses,
 )
-
-GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
-ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
-OTHER_QUERY = QUERY.replace("handle }", "born }")
-
-
-def gates(outcome) -> dict[str, bool]:
-    return {r.resource: r.satisfied for r in outcome.plan.approvals_required}
-
-
-def remove_graph(cluster: Cluster, graph: str = "knowledge") -> None:
-    """Drop a graph and what is bound to it from the configuration."""
-    del cluster.graphs[graph]
-    cluster.policies = {p: [b for b in bound if b != graph] for p, bound in cluster.policies.items()}
-    cluster.policies = {p: bound for p, bound in cluster.policies.items() if bound}
-    cluster.save()
-
 
 # Graphs and schemas.
 

@@ -17,15 +17,15 @@ from gitops.ledger.layout import STATE
 from gitops.model.ledger import IntentKind, LedgerState
 from gitops.model.plan import NodeOutcome
 from tests.scenario.test_recovery import (
-    GRAPH,
-    SCHEMA_ADDRESS,
     SUBTREE,
     plant_intent,
     remove_everything,
 )
 from tests.support.cluster import (
+    GRAPH,
     QUERY,
     SCHEMA,
+    SCHEMA_ADDRESS,
     WIDER,
     Cluster,
     DoAt,

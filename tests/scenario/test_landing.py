@@ -6,8 +6,8 @@ import pytest
 
 from gitops.model.ledger import IntentKind, LedgerState
 from gitops.model.outcome import PlanOutcome
-from tests.scenario.test_recovery import GRAPH, OTHER, SCHEMA_ADDRESS, plant_intent
-from tests.support.cluster import RETYPED, WIDER, Cluster, FailAt, codes
+from tests.scenario.test_recovery import OTHER, plant_intent
+from tests.support.cluster import GRAPH, RETYPED, SCHEMA_ADDRESS, WIDER, Cluster, FailAt, codes
 
 
 def obstacles(outcome: PlanOutcome) -> list[tuple[str, str]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.cluster import QUERY, WIDER, codes, found
-
-GRAPH, SCHEMA_ADDRESS = "graph.knowledge", "schema.knowledge"
+from tests.support.cluster import (
+    GRAPH,
+    QUERY,
+    SCHEMA_ADDRESS,
+    WIDER,
+    codes,
+    found,
+)
 
 
 def test_a_plan_and_an_apply_warn_of_a_graph_that_is_gone(cluster):

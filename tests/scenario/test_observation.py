@@ -13,10 +13,22 @@ from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.ledger import LedgerState
 from gitops.render.json import envelope
-from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found, rulings, statuses
+from tests.support.cluster import (
+    GRAPH,
+    POLICY,
+    QUERY,
+    QUERY_ADDRESS,
+    SCHEMA,
+    SCHEMA_ADDRESS,
+    WIDER,
+    Cluster,
+    codes,
+    found,
+    rulings,
+    statuses,
+)
 from tests.support.memory_ledger import MemoryLedger
 
-GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
 BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
 LOCK_ID = "01JZ0000000000000000000CCC"
 

@@ -12,7 +12,10 @@ from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import intent_key
 from gitops.model.ledger import Intent, IntentKind, LedgerState
 from tests.support.cluster import (
+    GRAPH,
+    QUERY_ADDRESS,
     SCHEMA,
+    SCHEMA_ADDRESS,
     WIDER,
     Cluster,
     FailAt,
@@ -22,7 +25,6 @@ from tests.support.cluster import (
     statuses,
 )
 
-GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
 OPERATION = "01JZ0000000000000000000DDD"
 OTHER = "node Place {\n  name: String @key\n}\n"
 SUBTREE = [GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS]

@@ -61,6 +61,9 @@ RETYPED = "node Person {\n  handle: String @key\n  born: String?\n}\n"
 COMMENTED = "// people, living and dead\n" + SCHEMA
 QUERY = "query find_person($h: String) {\n  match { $p: Person { handle: $h } }\n  return { $p.handle }\n}\n"
 POLICY = "version: 1\nrules: []\n"
+OTHER_QUERY = QUERY.replace("handle }", "born }")
+GRAPH, QUERY_ADDRESS, SCHEMA_ADDRESS = "graph.knowledge", "query.knowledge.find_person", "schema.knowledge"
+ALL = {GRAPH, "policy.base", QUERY_ADDRESS, SCHEMA_ADDRESS}
 START = datetime(2026, 6, 11, 8, tzinfo=UTC)
 
 
@@ -309,6 +312,19 @@ class Cluster:
 def lance_engine() -> LanceEngine:
     """The real engine with fixed time and ids."""
     return LanceEngine(FixedClock(START), SequentialIds(500_000))
+
+
+def gates(outcome: PlanOutcome | ApplyOutcome) -> dict[str, bool]:
+    """The resources whose change needs an approval, and whether it has enough."""
+    return {r.resource: r.satisfied for r in outcome.plan.approvals_required}
+
+
+def remove_graph(cluster: Cluster, graph: str = "knowledge") -> None:
+    """Drop a graph and what is bound to it from the configuration."""
+    del cluster.graphs[graph]
+    cluster.policies = {p: [b for b in bound if b != graph] for p, bound in cluster.policies.items()}
+    cluster.policies = {p: bound for p, bound in cluster.policies.items() if bound}
+    cluster.save()
 
 
 def codes(outcome: VerbOutcome) -> list[str]:
