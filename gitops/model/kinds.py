@@ -37,7 +37,8 @@ class Situation:
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
-    recorded to be bound to, None where the ledger does not say which. `gates`: kinds of reversible change that the rules
+    recorded to be bound to, None where the ledger does not say which. `givers`: per policy that takes a graph or the cluster, the
+    policies that let go of it. `gates`: kinds of reversible change that the rules
     gate. `gated`: addresses whose change has a gate. `unread`: addresses whose data was not read for this plan, so that what is
     recorded of it may have changed.
     """
@@ -52,6 +53,7 @@ class Situation:
     gated: frozenset[Address] = frozenset()
     unread: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
+    givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
@@ -63,19 +65,38 @@ class Situation:
         graphs = self.deleted if known is None else self.deleted.intersection(known)
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
+    def stays(self, policy: Address) -> bool:
+        """Whether a policy stays as it is since it guards a graph, or takes a scope that another one keeps for such a reason."""
+        reached, pending = {policy}, [policy]
+        while pending:
+            each = pending.pop()
+            if self.guards(each) or (each != policy and self._waits_itself(each)):
+                return True
+            found = set(self.givers.get(each, ())) - reached
+            reached |= found
+            pending += found
+        return False
+
+    def _waits_itself(self, policy: Address) -> bool:
+        """Whether a policy is bound to a graph that is in trouble, or whose creation is not approved."""
+        bound = self.policy_graphs.get(policy, ())
+        return any(graph in self.pending or (graph in self.created and self._gate_is_shut(graph)) for graph in bound)
+
     def unguarded(self, graph: str) -> bool:
         """Whether a graph that is created would be without a policy that it is bound to, since that policy stays as it is."""
-        if graph not in self.created or not self.deleted:
+        if graph not in self.created or not (self.deleted or self.givers):
             return False
-        return any(graph in bound and self.guards(policy) for policy, bound in self.policy_graphs.items())
+        return any(graph in bound and self.stays(policy) for policy, bound in self.policy_graphs.items())
 
     def waits(self, graph: str | None) -> bool:
         """Whether the graph is not created, or its schema not migrated, before something is approved."""
         if graph is None or graph in self.deleted:
             return False
-        return self.unguarded(graph) or any(
-            a in self.gated and a not in self.approved for a in (graph_address(graph), schema_address(graph))
-        )
+        return self.unguarded(graph) or self._gate_is_shut(graph)
+
+    def _gate_is_shut(self, graph: str) -> bool:
+        own = (graph_address(graph), schema_address(graph))
+        return any(address in self.gated and address not in self.approved for address in own)
 
 
 class ResourceKind:
@@ -225,13 +246,14 @@ class PolicyKind(ResourceKind):
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
 
-        A graph whose delete waits keeps its policy: what the change declares no longer guards it.
+        A graph whose delete waits keeps its policy: what the change declares no longer guards it. A graph and the cluster have
+        one policy, so who takes one of them waits with the policy that does not let go of it.
         """
         bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
         if any(graph in situation.pending for graph in bound):
             return _RECOVERY_PENDING
         waits = any(graph in situation.created and situation.waits(graph) for graph in bound)
-        if waits or situation.guards(change.address):
+        if waits or situation.stays(change.address):
             return _DEPENDENCY_WAITS
         return _APPLIED
 

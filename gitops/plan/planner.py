@@ -33,7 +33,7 @@ from gitops.model.scope import ScopeChange
 from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
-from gitops.plan.locks import bindings_of, lock_claims
+from gitops.plan.locks import bindings_of, givers_of, lock_claims
 from gitops.plan.undo import undo_graph, undoings
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
@@ -176,7 +176,8 @@ def _describe(
     )
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending, inputs.state.resources)
-    situation = replace(situation, gates=inputs.gates, unread=inputs.unread)
+    givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
+    situation = replace(situation, gates=inputs.gates, unread=inputs.unread, givers=givers)
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)

@@ -64,3 +64,40 @@ def test_a_new_graph_waits_for_the_policy_that_it_is_bound_to(guarded):
     assert guarded.approve("graph.people").ok
     assert guarded.apply().converged
     assert policies(guarded) == {"knowledge": "base", "notes": "base", "later": "base", "free": None}
+
+
+@pytest.mark.parametrize("scope", ["cluster", "knowledge"])
+def test_who_takes_a_scope_waits_with_the_policy_that_still_guards_a_graph(cluster, scope):
+    """Two policies of one scope cannot be served."""
+    declare(cluster, "notes")
+    cluster.policies = {"base": ["notes", scope]}
+    cluster.save()
+    cluster.converge()
+    del cluster.graphs["notes"]
+    declare(cluster, "later")
+    cluster.policies = {"next": [scope, "later"]}
+    cluster.save()
+    changes = rulings(cluster.apply().changes)
+    assert changes["policy.base"] == f"delete {WAITS}"
+    assert {changes[name] for name in ("policy.next", "graph.later", "schema.later")} == {f"create {WAITS}"}
+    served = cluster.ready()
+    assert codes(served) == []
+    assert "base" in (served.cluster_policy, *(graph.policy for graph in served.graphs))
+    assert cluster.approve("graph.notes").ok
+    assert cluster.apply().converged
+    assert codes(cluster.ready()) == []
+
+
+def test_a_line_of_policies_waits_for_its_first(cluster):
+    declare(cluster, "notes")
+    cluster.policies = {"base": ["notes", "cluster"], "next": ["knowledge"]}
+    cluster.save()
+    cluster.converge()
+    del cluster.graphs["notes"]
+    cluster.policies = {"last": ["knowledge"], "next": ["cluster"]}
+    cluster.save()
+    changes = rulings(cluster.apply().changes)
+    assert (changes["policy.next"], changes["policy.last"]) == (f"update {WAITS}", f"create {WAITS}")
+    assert codes(cluster.ready()) == []
+    assert cluster.approve("graph.notes").ok
+    assert cluster.apply().converged

@@ -290,23 +290,40 @@ def applied(seen: Seen, desired: DesiredState, *, halting: bool = True) -> Forec
 
 
 def _bound_to_waiting_policies(seen: Seen, cast: Forecast, desired: DesiredState) -> set[str]:
-    """The graphs that a policy is to be bound to which changes, and guards a graph whose delete waits."""
+    """The graphs of policies that guard a graph whose delete waits, or take a scope from a policy that waits."""
     gone = _recorded_graphs(cast) - desired.graphs.keys()
     stuck = set()
     for graph in gone:
         fit, _ = permit(seen, f"graph.{graph}", desired.config_digest, cast.recorded[f"graph.{graph}"])
         if fit is None or graph in cast.pending or graph in seen.unseen:
             stuck.add(graph)
-    bound: set[str] = set()
-    for address, wanted in desired.resources.items():
-        entry = seen.policies.get(address)
-        if entry is None:
-            continue
-        now, declared = entry.get("applies_to"), list(wanted.applies_to or ())
-        changes = entry["digest"] != wanted.digest or now != declared
-        if changes and (stuck if now is None else stuck.intersection(text.removeprefix("graph.") for text in now)):
-            bound.update(text.removeprefix("graph.") for text in declared)
-    return bound
+    policies = {a: r for a, r in desired.resources.items() if a.startswith("policy.")}
+    declared = {a: list(r.applies_to or ()) for a, r in policies.items()}
+    changed = {
+        address: entry.get("applies_to")
+        for address, entry in seen.policies.items()
+        if address not in policies
+        or entry["digest"] != policies[address].digest
+        or entry.get("applies_to") != declared[address]
+    }
+    waiting = {
+        address
+        for address, now in changed.items()
+        if (stuck if now is None else stuck.intersection(text.removeprefix("graph.") for text in now))
+    }
+    # One that is bound to a graph in trouble waits, too; it matters here for those that take a scope from it.
+    shut = cast.pending | {g for g in seen.vanished if g in desired.graphs}
+    held = {a for a in changed if shut.intersection(text.removeprefix("graph.") for text in declared.get(a, ()))}
+    while True:
+        kept = {text for a in waiting | held for text in set(changed.get(a) or ()) - set(declared.get(a, ()))}
+        takers = {a for a, to in declared.items() if kept.intersection(set(to) - set(_recorded_bindings(seen, a)))}
+        if takers <= waiting:
+            return {text.removeprefix("graph.") for a in waiting for text in declared.get(a, ())}
+        waiting |= takers
+
+
+def _recorded_bindings(seen: Seen, policy: str) -> list[str]:
+    return (seen.policies.get(policy) or {}).get("applies_to") or []
 
 
 def _create_again(seen: Seen, cast: Forecast, desired: DesiredState, graph: str, *, halting: bool) -> None:
