@@ -14,6 +14,7 @@ from typing import Any
 
 from gitops.apply.apply import apply
 from gitops.approving.approve import approve, sign_approval
+from gitops.changesets.lifecycle import replay
 from gitops.cluster.workspace import Workspace
 from gitops.core.faults import Faults
 from gitops.ledger.chain import approvals_prefix
@@ -86,7 +87,10 @@ class FolderScene(Scene):
         return [path for path in self._stored() if path not in AFTER and not _KNOWN.fullmatch(path)]
 
     def require_sound_ledger(self) -> None:
-        """A folder keeps no history."""
+        """What a folder has of its history are the records of changesets: each is what its events give."""
+        ledger = self.stores.ledger
+        assert [each.seq for each in ledger.events()] == list(range(1, ledger.changesets().index.seq + 1))
+        assert all(ledger.changeset(key) == replay(ledger.events(key=key)) for key in ledger.changeset_keys())
 
     def _stored(self) -> list[str]:
         return [p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()]
