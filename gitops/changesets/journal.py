@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gitops.changesets.lifecycle import follow
+from gitops.changesets.lifecycle import follow_all
 from gitops.core.errors import BugError
 from gitops.model.changeset import Changeset, ChangesetEvent, Created, EventDraft, Happening
 
@@ -48,13 +48,12 @@ class Journal:
 
     def add(self, *happenings: Happening) -> None:
         """Follow events. Raises ConflictError `changeset_state_invalid` for one that may not happen now."""
-        for what in happenings:
-            key = what.record.key if isinstance(what, Created) else self.record.key
-            cluster = what.record.cluster if isinstance(what, Created) else self.record.cluster
-            at = self._now()
-            # The ledger numbers the event when it is written; its number plays no part in what follows from it.
-            self._record = follow(self._record, ChangesetEvent(0, at, cluster, key, what))
-            self._drafts.append(EventDraft(key, at, what))
+        of = next((what.record for what in happenings if isinstance(what, Created)), None) or self.record
+        # The ledger numbers the events when they are written; a number plays no part in what follows from them.
+        events = [ChangesetEvent(0, self._now(), of.cluster, of.key, what) for what in happenings]
+        if events:
+            self._record = follow_all(self._record, events)
+            self._drafts += [EventDraft(event.changeset, event.at, event.happening) for event in events]
 
     def mark(self) -> tuple[Changeset | None, int]:
         """The place to go back to if the events that follow cannot be written."""

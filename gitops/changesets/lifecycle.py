@@ -20,13 +20,15 @@ Source: the state tables of the design note on schema changesets, and what readi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import groupby
 from types import MappingProxyType
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError
+from gitops.model.address import Address
 from gitops.model.changeset import (
     BLOCKING,
     Changeset,
@@ -49,7 +51,9 @@ from gitops.model.changeset import (
 )
 from gitops.model.plan import Effect
 
+_OF_A_MEMBER = (RuntimeUpdated, Staged)
 _LEFT = frozenset({RuntimeState.FAILED, RuntimeState.SKIPPED})
+_DOING = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY})
 
 # What a member may become before the commit, while the changeset is rolled back, and after the commit.
 _PROVISIONED = frozenset(
@@ -76,16 +80,10 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
         if record is not None:
             raise _refusal(record, "it was created before")
         return replace(what.record, updated_at=event.at)
-    if record is None or record.key != event.changeset:
-        raise ConflictError(Code.CHANGESET_STATE_INVALID, "its first event does not create it", path=event.changeset)
-    if record.ended:
-        raise _refusal(record, "it has ended")
+    if isinstance(what, _OF_A_MEMBER):
+        return _follow_members(record, (event,))
+    record = _going_on(record, event)
     match what:
-        case RuntimeUpdated():
-            record = _update(record, what)
-        case Staged():
-            _expect(record, ChangesetState.PREPARING, ChangesetState.PREPARED)
-            _member(record, what)
         case Prepared():
             _expect(record, ChangesetState.PREPARING)
             _complete(record, _before_pivot(record), RuntimeState.READY)
@@ -119,12 +117,22 @@ def follow(record: Changeset | None, event: ChangesetEvent) -> Changeset:
     return replace(record, updated_at=event.at)
 
 
-def replay(events: Iterable[ChangesetEvent]) -> Changeset:
-    """The record that these events give, from the first to the newest. Raises as `follow`; BugError never."""
-    record = reduce(follow, events, None)
+def follow_all(record: Changeset | None, events: Iterable[ChangesetEvent]) -> Changeset:
+    """The record after events of one changeset, as `follow` gives it one by one; work grows with events and members.
+
+    Raises as `follow`, also where there is neither a record nor an event.
+    """
+    for of_members, found in groupby(events, key=lambda event: isinstance(event.happening, _OF_A_MEMBER)):
+        group = tuple(found)
+        record = _follow_members(record, group) if of_members else reduce(follow, group, record)
     if record is None:
         raise ConflictError(Code.CHANGESET_STATE_INVALID, "it has no events")
     return record
+
+
+def replay(events: Iterable[ChangesetEvent]) -> Changeset:
+    """The record that these events give, from the first to the newest. Raises as `follow_all`."""
+    return follow_all(None, events)
 
 
 def pivot_done(record: Changeset) -> bool:
@@ -132,34 +140,55 @@ def pivot_done(record: Changeset) -> bool:
     return any(m.effect is Effect.PIVOT and m.runtime.state is RuntimeState.READY for m in record.members)
 
 
-def _update(record: Changeset, what: RuntimeUpdated) -> Changeset:
-    if any(removal.address == what.address for removal in record.removals):
-        if record.state in BLOCKING or what.runtime.state is not RuntimeState.FAILED:
-            raise _refusal(record, f"the removal of {what.address} cannot become {what.runtime.state}")
-        return replace(record, needs_attention=True)
-    member = _member(record, what)
-    allowed = _ALLOWED[record.state]
+def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
+    """The record, if something may happen to it."""
+    if record is None or record.key != event.changeset:
+        raise ConflictError(Code.CHANGESET_STATE_INVALID, "its first event does not create it", path=event.changeset)
+    if record.ended:
+        raise _refusal(record, "it has ended")
+    return record
+
+
+def _follow_members(record: Changeset | None, events: Sequence[ChangesetEvent]) -> Changeset:
+    """The record after events that are about its members, and leave its state as it is."""
+    record = _going_on(record, events[0])
+    members = {member.address: member for member in record.members}
+    removed = {removal.address for removal in record.removals}
+    attention = record.needs_attention
+    for event in events:
+        _going_on(record, event)
+        what = event.happening
+        if isinstance(what, Staged):
+            _expect(record, ChangesetState.PREPARING, ChangesetState.PREPARED)
+            _member(record, members, what.address)
+        elif isinstance(what, RuntimeUpdated):
+            failed = what.runtime.state is RuntimeState.FAILED
+            late = failed and record.state not in BLOCKING
+            if what.address not in removed:
+                member = _member(record, members, what.address)
+                _check_runtime(record, member, what.runtime.state)
+                members[what.address] = replace(member, runtime=what.runtime)
+            elif not late:
+                raise _refusal(record, f"the removal of {what.address} cannot become {what.runtime.state}")
+            attention |= late
+    return replace(record, members=tuple(members.values()), needs_attention=attention, updated_at=events[-1].at)
+
+
+def _member(record: Changeset, members: Mapping[Address, Member], address: Address) -> Member:
+    if address not in members:
+        raise _refusal(record, f"{address} is not one of its members")
+    return members[address]
+
+
+def _check_runtime(record: Changeset, member: Member, state: RuntimeState) -> None:
+    """Refuse what a member may not become now."""
     finishing = member.effect is Effect.FINISH
-    if finishing and record.state in BLOCKING:
-        allowed = frozenset({RuntimeState.SKIPPED})
-    if what.runtime.state not in allowed or (
-        member.runtime.state in _LEFT and record.state not in BLOCKING and not finishing
-    ):
-        raise _refusal(record, f"{what.address} cannot become {what.runtime.state}")
-    if member.effect is Effect.PIVOT and record.state is ChangesetState.PREPARING and what.runtime.state in _DOING:
-        raise _refusal(record, f"{what.address} cannot be taken back, so it waits until everything else is prepared")
-    late = what.runtime.state is RuntimeState.FAILED and record.state not in BLOCKING
-    return replace(record.with_member(what.address, what.runtime), needs_attention=record.needs_attention or late)
-
-
-_DOING = frozenset({RuntimeState.PROVISIONING, RuntimeState.READY})
-
-
-def _member(record: Changeset, what: RuntimeUpdated | Staged) -> Member:
-    found = next((member for member in record.members if member.address == what.address), None)
-    if found is None:
-        raise _refusal(record, f"{what.address} is not one of its members")
-    return found
+    allowed = frozenset({RuntimeState.SKIPPED}) if finishing and record.state in BLOCKING else _ALLOWED[record.state]
+    left = member.runtime.state in _LEFT and record.state not in BLOCKING and not finishing
+    if state not in allowed or left:
+        raise _refusal(record, f"{member.address} cannot become {state}")
+    if member.effect is Effect.PIVOT and record.state is ChangesetState.PREPARING and state in _DOING:
+        raise _refusal(record, f"{member.address} cannot be taken back, so it waits until everything else is prepared")
 
 
 def _before_pivot(record: Changeset) -> list[Member]:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
-from gitops.changesets.lifecycle import follow, replay
+from gitops.changesets.lifecycle import follow_all, replay
 from gitops.changesets.retention import outdated
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -91,10 +92,10 @@ class ChangesetRecords:
         self.pending = stored.committing is not None
         if stored.committing is not None:
             self.newest = stored.newest if state_cas() == f"sha256:{stored.committing}" else ()
-            for event in self.newest:
-                record = follow(self._stored_record(event.changeset), event)
-                self._records[record.key] = record
-                self.index = _advanced(self.index, record, event)
+            for key, group in groupby(self.newest, key=lambda event: event.changeset):
+                events = tuple(group)
+                record = self._records[key] = follow_all(self._stored_record(key), events)
+                self.index = _advanced(self.index, record, events[-1])
 
     def record(self, key: str) -> Changeset | None:
         """The record of a changeset; that of an archived one is without its members. None if it does not exist."""
@@ -155,23 +156,27 @@ class ChangesetRecords:
         index, joined = self.index, set[str]()
         records: dict[str, Changeset] = {}
         events: list[ChangesetEvent] = []
-        for draft in drafts:
-            key, what = draft.changeset, draft.happening
-            before = records.get(key) or self.record(key)
-            if isinstance(what, Created):
-                if before is not None:
-                    _check_same(before, what.record)
-                    joined.add(key)
-                    continue
-                self._check_free(index, records, what.record)
+        for key, group in groupby(drafts, key=lambda draft: draft.changeset):
+            due, before = list(group), records.get(key) or self.record(key)
+            first = due[0].happening
+            cluster = "" if before is None else before.cluster
+            if isinstance(first, Created) and before is not None:
+                _check_same(before, first.record)
+                joined.add(key)
+                del due[0]
+            elif isinstance(first, Created):
+                self._check_free(index, records, first.record)
+                cluster = first.record.cluster
             # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
-            if key in joined and before is not None and before.ended:
+            if not due or (key in joined and before is not None and before.ended):
                 continue
-            cluster = what.record.cluster if isinstance(what, Created) else "" if before is None else before.cluster
-            event = ChangesetEvent(index.seq + 1, draft.at, cluster, key, what)
-            records[key] = follow(before, event)
-            events.append(event)
-            index = _advanced(index, records[key], event)
+            new = [
+                ChangesetEvent(number, draft.at, cluster, key, draft.happening)
+                for number, draft in enumerate(due, index.seq + 1)
+            ]
+            records[key] = follow_all(before, new)
+            events += new
+            index = _advanced(index, records[key], new[-1])
         lines = {
             key: (self._read(layout.events_key(key)) or b"") + write_events(e for e in events if e.changeset == key)
             for key in records

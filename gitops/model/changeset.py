@@ -8,7 +8,7 @@ Sources: the design note on schema changesets; `docs/changesets.md` for what it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -232,11 +232,6 @@ class Changeset:
     def ended(self) -> bool:
         """Whether the record is final."""
         return self.state in ENDED
-
-    def with_member(self, address: Address, runtime: Runtime) -> Changeset:
-        """The record with what is now known of one member."""
-        members = tuple(replace(m, runtime=runtime) if m.address == address else m for m in self.members)
-        return replace(self, members=members)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gitops.changesets.lifecycle import follow, pivot_done, replay
+from gitops.changesets.lifecycle import follow, follow_all, pivot_done, replay
 from gitops.core.errors import ConflictError, IntegrityError
 from gitops.ledger.changesets import read_events, read_record, write_events, write_record
 from gitops.model.address import Address
@@ -242,3 +242,11 @@ def _sample() -> Changeset:
         DIGEST,
         PlanFacts(DIGEST, 0, 0, 0),
     )
+
+
+@settings(max_examples=tries(150))
+@given(stories, st.integers(0, 30))
+def test_events_followed_together_give_what_they_give_one_by_one(story: Story, cut: int) -> None:
+    events, records = _events(story)
+    start = min(cut, len(events) - 1)
+    assert follow_all(records[start], events[start + 1 :]) == records[-1]
