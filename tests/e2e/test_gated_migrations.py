@@ -10,6 +10,7 @@ import pytest
 from gitops.git.port import NewCommit
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry, write_entry
+from gitops.ledger.record_check import check_records
 from gitops.ledger.trailers import commit_message
 from gitops.model.change import Tier
 from gitops.model.ledger import EntryKind, LedgerEntry
@@ -58,9 +59,9 @@ def _forged(loop: Loop, commit: str, *, tier: Tier | None) -> str:
     lied = replace(entry, changes=changes, approvals=entry.approvals if tier else ())
     tree = loop.store.write_files(old.tree, {ENTRY: write_entry(lied)})
     parents = old.parents if tier else old.parents[:1]
-    return loop.store.write_commit(
-        NewCommit(tree, parents, old.author, commit_message(lied)), signing_key=str(loop.key("bot"))
-    )
+    recorded = check_records(loop.store, loop.store.commit(old.parents[0]).tree, old.tree)
+    message = commit_message(lied, recorded)
+    return loop.store.write_commit(NewCommit(tree, parents, old.author, message), signing_key=str(loop.key("bot")))
 
 
 def _finding(loop: Loop, head: str) -> tuple[str, str]:

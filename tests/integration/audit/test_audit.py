@@ -303,7 +303,7 @@ def test_a_chain_with_other_parents_is_broken(life: Life) -> None:
 def test_an_entry_that_is_left_out_is_missed_by_the_next(life: Life) -> None:
     finding = life.audit(life.forge(6, Lie(saying(previous=life.chain()[3], number=5)))).finding
     assert finding is not None
-    assert (finding.code, finding.number) == ("ledger_state_mismatch", 5)
+    assert (finding.code, finding.number) == ("ledger_entry_invalid", 5)
 
 
 def test_a_first_entry_has_nothing_before_it(life: Life) -> None:

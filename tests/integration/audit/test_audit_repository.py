@@ -16,7 +16,6 @@ from gitops.config.gitops_yaml import trust_root
 from gitops.core.codes import REGISTRY
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.trailers import commit_message
-from gitops.model.ledger import changeset_key
 from gitops.render.audit import log_form, log_text
 from tests.support.audited import (
     LEDGER,
@@ -58,8 +57,7 @@ def test_the_first_keys_are_those_of_the_source(life: Life) -> None:
 def test_a_source_commit_that_is_gone_is_a_note_and_the_next_entry_is_judged_by_itself(life: Life) -> None:
     gone, source = "ab" * 20, life.entry(4).source
     assert source is not None
-    changeset = changeset_key("brain", "merge", gone)
-    forged = life.forge(4, Lie(saying(source=replace(source, commit=gone), changeset=changeset)))
+    forged = life.forge(4, Lie(saying(source=replace(source, commit=gone))))
     report = life.audit(life.forge(5, Lie(saying(previous=forged))))
     assert report.ok
     assert report.notes == (f"entry 4: source commit {gone[:12]} is not in this repository",)
