@@ -67,14 +67,14 @@ def run_atomic(run: Run) -> Ended:
         problems.extend(barriers.settled.diagnostics)
     if any(result.facts.get(CRASHED) for result in results):
         return Ended(barriers.settled, results)
+    finished = state is ChangesetState.FINALIZED
+    for result in () if finished else results:
+        problems.extend(result.diagnostics)
     if state in BLOCKING:
-        _report_failures(run, results)
         if not barriers.unsure:
             _roll_back(run, results)
         return Ended(None, results)
-    finished = state is ChangesetState.FINALIZED
     if not finished:
-        _report_failures(run, results)
         _record_unfinished(run, results)
     converged = finished and barriers.settled is not None and barriers.settled.converged
     return Ended(barriers.settled, results, settles=True, written=True, reached=finished, converged=converged)
@@ -249,12 +249,6 @@ def _require_gates(run: Run) -> None:
             if approval.approval_id not in good:
                 detail = f"approval {approval.approval_id} by {approval.approved_by} no longer counts"
                 raise GitopsError(Code.APPROVAL_STALE, detail, path=need.resource)
-
-
-def _report_failures(run: Run, results: Sequence[NodeResult]) -> None:
-    """Report what failed, once each, and say of a changeset that is not committed that nothing of it landed."""
-    for result in results:
-        run.session.problems.extend(result.diagnostics)
 
 
 def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:

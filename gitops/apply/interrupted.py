@@ -40,17 +40,12 @@ from gitops.model.changeset import (
     Member,
     RollingBack,
 )
-from gitops.model.ledger import Intent, IntentKind
+from gitops.model.ledger import Intent
 from gitops.model.plan import Effect, Plan
 
 __all__ = ["Interrupted", "abandon", "settle_interrupted"]
 
 _INTERRUPTED = "the run was interrupted"
-_NODE = {
-    IntentKind.GRAPH_CREATE: Kind.GRAPH,
-    IntentKind.SCHEMA_APPLY: Kind.SCHEMA,
-    IntentKind.GRAPH_DELETE: Kind.GRAPH,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +154,7 @@ def _intents_of(current: Session, record: Changeset) -> dict[str, tuple[Intent, 
     """The intents of an atomic changeset by node id."""
     found: dict[str, tuple[Intent, ...]] = {}
     for intent in current.opened.ledger.intents().intents:
-        name = f"{_NODE[intent.kind].value}.{intent.graph_id}"
+        name = intent.address
         if name in record.addresses:
             found[name] = (*found.get(name, ()), intent)
     return found

@@ -317,6 +317,9 @@ class FolderLedger(ChangesetReader):
         self._faults.reach("ledger.commit.after_retire")
         return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
+    def check_trailers(self, key: str) -> None:
+        """Nothing to compare: a folder keeps no messages."""
+
     def _changesets(self) -> ChangesetRecords:
         return self._writer.read()
 

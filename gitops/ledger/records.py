@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -300,15 +301,12 @@ def _lines(data: bytes, containing: str) -> bytes:
     return b"".join(line for line in data.splitlines(keepends=True) if containing.encode() in line)
 
 
-class ChangesetReader:
+class ChangesetReader(ABC):
     """The reading of changesets, the same for every store."""
 
+    @abstractmethod
     def _changesets(self) -> ChangesetRecords:
         """The changesets as they are now. Raises GitopsError."""
-        raise NotImplementedError
-
-    def check_trailers(self, key: str) -> None:
-        """Nothing to compare: a folder keeps no messages."""
 
     def changesets(self) -> ChangesetListing:
         """What is open; a ledger that cannot be read is a problem of the listing."""

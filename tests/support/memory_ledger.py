@@ -268,6 +268,9 @@ class MemoryLedger(ChangesetReader):
                 files[layout.approval_key(approval.approval_id)] = write_approval(used)
             return LedgerView(found=True, state=write.state, cas=state_cas(data))
 
+    def check_trailers(self, key: str) -> None:
+        """Nothing to compare: there are no messages."""
+
     def _changesets(self) -> ChangesetRecords:
         with self._call("changesets") as files:
             return ChangesetRecords(dict(files).get)
