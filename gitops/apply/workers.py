@@ -7,18 +7,17 @@ from collections.abc import Callable
 from pathlib import PurePath
 from queue import SimpleQueue
 from traceback import walk_tb
+from typing import NamedTuple
 
 from gitops.core.cancel import CancelledError
 from gitops.core.codes import REGISTRY, Code
-from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import BugError, GitopsError
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.plan.schedule import ENDINGS
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What became of the work of a node; `crash` is what ends the whole run."""
 
     result: NodeResult

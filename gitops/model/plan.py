@@ -147,6 +147,10 @@ class NodeResult:
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
+    def timed(self, started: datetime, finished: datetime) -> NodeResult:
+        """The result with its times: a run makes thousands of these, and `replace` takes twice as long."""
+        return NodeResult(self.node_id, self.outcome, self.diagnostics, self.blocked_by, self.facts, started, finished)
+
 
 def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
     """Of the nodes that failed, or whose effect is not known, the result of the one that ended first."""

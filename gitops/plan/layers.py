@@ -22,9 +22,10 @@ VIA_UNCHANGED = "via_unchanged"
 N = TypeVar("N", bound=str)
 
 Neighbours = Mapping[str, tuple[str, ...]]
+Links = tuple[Neighbours, Neighbours]
 
 
-def neighbours(graph: ExecutionGraph) -> tuple[Neighbours, Neighbours]:
+def neighbours(graph: ExecutionGraph) -> Links:
     """Per node id its successors and its predecessors, sorted, once each however many reasons an edge has.
 
     Edges that name an unknown node are left out; `validate` reports them.
@@ -92,12 +93,13 @@ def order_test(graph: ExecutionGraph) -> Callable[[str, str], bool]:
     return lambda one, other: bool(behind[one] >> index[other] & 1 or behind[other] >> index[one] & 1)
 
 
-def cycles(graph: ExecutionGraph) -> tuple[tuple[str, ...], ...]:
+def cycles(graph: ExecutionGraph, links: Links | None = None) -> tuple[tuple[str, ...], ...]:
     """Strongly connected components of two nodes or more, and nodes with an edge to themselves; ids sorted.
 
-    Nodes that are merely downstream of a cycle are not listed. Two passes of depth-first search (Kosaraju, Sharir 1981).
+    Nodes that are merely downstream of a cycle are not listed. `links` are the `neighbours` of the graph, where they are at hand.
+    Two passes of depth-first search (Kosaraju, Sharir 1981).
     """
-    after, before = neighbours(graph)
+    after, before = links or neighbours(graph)
     component: dict[str, list[str]] = {}
     for root in reversed(_finishing_order(after)):
         if root in component:
@@ -162,8 +164,11 @@ def between(found: Mapping[N, N], start: N, target: N) -> tuple[N, ...]:
     return tuple(reversed(way))
 
 
-def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:
-    """Why the graph may not be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it may."""
+def validate(graph: ExecutionGraph, links: Links | None = None) -> tuple[Diagnostic, ...]:
+    """Why the graph may not be run: `duplicate_resource_id`, `missing_dependency`, `dependency_cycle`; empty if it may.
+
+    `links` as in `cycles`.
+    """
     problems = Diagnostics()
     counts = Counter(node.id for node in graph.nodes)
     for name, count in sorted(counts.items()):
@@ -177,7 +182,7 @@ def validate(graph: ExecutionGraph) -> tuple[Diagnostic, ...]:
                 edge.after,
                 f"{edge.after} waits for {edge.before} [{edge.reason}]; missing: {', '.join(missing)}",
             )
-    for cycle in cycles(graph):
+    for cycle in cycles(graph, links):
         problems.add(Code.DEPENDENCY_CYCLE, cycle[0], f"each of these waits for the others: {', '.join(cycle)}")
     return tuple(problems)
 

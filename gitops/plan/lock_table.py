@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gitops.model.plan import LockClaim, LockMode
 
@@ -11,8 +11,10 @@ Priority = tuple[int, str]
 """The place of a node in the plan order, and its id."""
 
 
-def strongest(claims: Iterable[LockClaim]) -> tuple[LockClaim, ...]:
+def strongest(claims: Sequence[LockClaim]) -> tuple[LockClaim, ...]:
     """One claim per key: a node that asks for both modes gets the exclusive one."""
+    if len(claims) <= 1:
+        return tuple(claims)
     modes: dict[str, LockClaim] = {}
     for claim in claims:
         if claim.mode is LockMode.EXCLUSIVE or claim.key not in modes:
@@ -84,10 +86,9 @@ class Locks:
     def against(self, claim: LockClaim) -> tuple[str, ...]:
         """The owners that `claim` cannot share its key with."""
         owners = self._owners.get(claim.key)
-        if not owners:
+        # Who claims a key exclusively is its only owner, so one of them shows the mode of all.
+        if owners is None or (claim.mode is LockMode.SHARED and LockMode.SHARED is next(iter(owners.values()))):
             return ()
-        if claim.mode is LockMode.SHARED:
-            return tuple(owner for owner, mode in owners.items() if mode is LockMode.EXCLUSIVE)
         return tuple(owners)
 
     def take(self, owner: str, claims: Sequence[LockClaim]) -> None:

@@ -28,6 +28,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -35,7 +36,7 @@ from gitops.core.errors import BugError, UsageError
 from gitops.model.plan import Effect, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.plan.classes import COMMITTED
 from gitops.plan.graph import BARRIER_KIND
-from gitops.plan.layers import neighbours, validate
+from gitops.plan.layers import Neighbours, neighbours, validate
 from gitops.plan.lock_table import Locks, Parked, Priority, strongest
 
 ENDINGS = frozenset(set(NodeOutcome) - {NodeOutcome.SKIPPED, NodeOutcome.BLOCKED})
@@ -75,8 +76,7 @@ class LockWait:
     holders: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """What one result brought about, both in priority order: ids that became ready, nodes that will never start."""
 
     ready: tuple[str, ...] = ()
@@ -93,7 +93,8 @@ class Schedule:
         """
         if workers < 1:
             raise UsageError(Code.USAGE_ERROR, f"at least one worker is needed, not {workers}")
-        problems = validate(graph)
+        links = self._after, self._before = neighbours(graph)
+        problems = validate(graph, links)
         if problems:
             raise BugError(f"an invalid execution graph was scheduled: {problems[0].message}")
         self._graph = graph
@@ -101,7 +102,6 @@ class Schedule:
         self._fail_fast = fail_fast
         self._nodes = {node.id: node for node in graph.nodes}
         self._priority: dict[str, Priority] = {node.id: (node.position, node.id) for node in graph.nodes}
-        self._after, self._before = neighbours(graph)
         self._open_edges = {name: len(sources) for name, sources in self._before.items()}
         self._ready = sorted(self._priority[name] for name, count in self._open_edges.items() if not count)
         self._pending = set(self._nodes)
@@ -114,6 +114,11 @@ class Schedule:
         self._seen_waiting: set[str] = set()
         self._fresh: tuple[str, ...] = ()
         self._passed = 0
+
+    @property
+    def before(self) -> Neighbours:
+        """Per node id those that it depends on, sorted."""
+        return self._before
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -159,9 +164,10 @@ class Schedule:
                 break
             self._parked.park(name, claims, taken)
             passed.append(name)
-        del self._candidates[: len(passed)]
-        self._fresh = tuple(name for name in passed if name not in self._seen_waiting)
-        self._seen_waiting.update(self._fresh)
+        if passed:
+            del self._candidates[: len(passed)]
+            self._fresh = tuple(name for name in passed if name not in self._seen_waiting)
+            self._seen_waiting.update(self._fresh)
         self._passed = len(self._ready) if chosen is None else bisect_left(self._ready, self._priority[chosen.id])
         return chosen
 
