@@ -1,7 +1,8 @@
 """Run an execution graph on worker threads.
 
 One thread, the caller's, coordinates: it alone asks the schedule, reads the clock, carries out barriers and emits events. Workers
-get a node and put one answer on a queue; they share nothing else.
+get a node and put one answer on a queue; they share nothing else. The time of the machine is read once, at the start. All times
+of a run are that one and what has passed since, so to set the clock gives nothing up and makes no duration negative.
 
 1. While a worker is free and no stop is requested, start what the schedule names.
 2. Wait for one answer, record it, and begin again, until every node has its result.
@@ -24,11 +25,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gitops.apply.workers import Answer, Worker, answer_of
 from gitops.core.cancel import Cancellation
@@ -40,7 +41,7 @@ from gitops.core.errors import BugError
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.model.run_event import Observer, RunEvent
 from gitops.plan.graph import BARRIER_KIND
-from gitops.plan.layers import layers, neighbours
+from gitops.plan.layers import layers
 from gitops.plan.schedule import Progress, Schedule
 
 GRACE = timedelta(seconds=10)
@@ -112,14 +113,14 @@ class _Limits:
     grace: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A node at work: its worker, the number of it in events, and when it began."""
+class _Work(NamedTuple):
+    """A node at work: its worker, the number of it in events, when it began, and when it reaches its time limit."""
 
     node: ExecNode
     worker: Worker | None
     slot: int
     began: datetime
+    limit: datetime | None
 
 
 class _Coordinator:
@@ -140,7 +141,7 @@ class _Coordinator:
         self._execute, self._at_barrier = execute, at_barrier or _pass
         self._clock, self._limits = clock, limits
         self._on_event, self._recoveries = on_event, recoveries
-        self._before = neighbours(graph)[1]
+        self._before = schedule.before
         self._nodes = {node.id: node for node in graph.nodes}
         rounds = () if on_event is None else layers(graph)
         self._layers = {name: number for number, layer in enumerate(rounds, start=1) for name in layer}
@@ -148,8 +149,10 @@ class _Coordinator:
         self._answers: SimpleQueue[Answer | None] = SimpleQueue()
         self._running: dict[str, _Work] = {}
         self._idle: list[Worker] = []
+        # The numbers of workers that were at work before and are not now, as a heap.
+        self._slots: list[int] = []
         self._ready: dict[str, datetime] = {}
-        self._began: datetime | None = None
+        self._began, self._origin = clock.now(), clock.monotonic()
         self._asked: datetime | None = None
         self._outcomes: Counter[NodeOutcome] = Counter()
         self._first_failure: str | None = None
@@ -162,15 +165,15 @@ class _Coordinator:
     def begin(self, **facts: Any) -> None:
         """Emit the first event."""
         changes = sum(node.kind != BARRIER_KIND for node in self._nodes.values())
-        self._began = self.emit("apply_started", nodes=len(self._nodes), changes=changes, **facts)
+        self.emit("apply_started", None, self._began, nodes=len(self._nodes), changes=changes, **facts)
 
     def finish(self, *, interrupted: bool) -> None:
         """Let the workers go, and emit the last event."""
         for worker in self._idle:
             worker.dismiss()
         counts = {outcome: self._outcomes[outcome] for outcome in NodeOutcome}
-        now = self._clock.now()
-        took = _milliseconds(now - (self._began or now))
+        now = self._now()
+        took = _milliseconds(now - self._began)
         if interrupted or self._asked is not None:
             status = "interrupted" if interrupted else "cancelled"
         else:
@@ -220,7 +223,7 @@ class _Coordinator:
     def emit(self, event: str, node: str | None = None, at: datetime | None = None, **facts: Any) -> datetime:
         """Hand an event to the observer; an observer that raises gets no more events. Returns the time of the event."""
         self._seq += 1
-        at = self._clock.now() if at is None else at
+        at = self._now() if at is None else at
         if self._on_event is not None:
             if node is not None:
                 known = self._nodes[node]
@@ -230,6 +233,9 @@ class _Coordinator:
             observer(RunEvent(self._seq, at, event, node, facts))
             self._on_event = observer
         return at
+
+    def _now(self) -> datetime:
+        return self._began + timedelta(seconds=self._clock.monotonic() - self._origin)
 
     def _heed_requests(self) -> None:
         limits = self._limits
@@ -249,11 +255,10 @@ class _Coordinator:
             if self._idle
             else Worker(self._execute, self._answers.put)
         )
-        slots = {work.slot for work in self._running.values()}
-        slot = 0 if worker is None else min(set(range(1, len(slots) + 2)) - slots)
+        slot = 0 if worker is None else heappop(self._slots) if self._slots else len(self._running) + 1
         self._schedule.start(node.id)
-        now = self._clock.now()
-        self._running[node.id] = _Work(node, worker, slot, now)
+        now, limit = self._now(), self._limits.time_limit
+        self._running[node.id] = _Work(node, worker, slot, now, now + limit if limit and node.interruptible else None)
         waited = _milliseconds(now - self._ready[node.id])
         self.emit("node_started", node.id, now, worker=slot, locks=node.locks, waited_ms=waited)
         if worker is None:
@@ -263,8 +268,9 @@ class _Coordinator:
 
     def _wait(self) -> None:
         """Take one answer or be woken, or give up what has run for too long."""
-        due = [end for work in self._running.values() if (end := self._end_of(work)) is not None]
-        wait = None if not due else max(0.0, (min(due) - self._clock.now()).total_seconds())
+        # They stand in the order of their starts, so the first that is ever given up is given up first.
+        end = next(filter(None, map(self._end_of, self._running.values())), None)
+        wait = None if end is None else max(0.0, (end - self._now()).total_seconds())
         try:
             answer = self._answers.get(timeout=wait)
         except Empty:
@@ -283,16 +289,16 @@ class _Coordinator:
 
     def _end_of(self, work: _Work) -> datetime | None:
         """When a running node is given up; None for never."""
-        limits = self._limits
-        if limits.cancel.abandoned:
+        if self._limits.cancel.abandoned:
             return work.began
-        ends = [] if limits.time_limit is None else [work.began + limits.time_limit]
-        ends += [] if self._asked is None else [self._asked + limits.grace]
-        return min(ends, default=None) if work.node.interruptible else None
+        if self._asked is None or not work.node.interruptible:
+            return work.limit
+        until = self._asked + self._limits.grace
+        return until if work.limit is None else min(until, work.limit)
 
     def _give_up_overdue(self) -> None:
         """Rules 3 and 4."""
-        now = self._clock.now()
+        now = self._now()
         for work in tuple(self._running.values()):
             end = self._end_of(work)
             if end is None or end > now:
@@ -311,9 +317,11 @@ class _Coordinator:
 
     def _end(self, result: NodeResult, note: Callable[[str, NodeResult], Progress]) -> None:
         """Record how a started node ended, and what follows."""
-        name, now, work = result.node_id, self._clock.now(), self._running.pop(result.node_id)
+        name, now, work = result.node_id, self._now(), self._running.pop(result.node_id)
+        if work.worker is not None:
+            heappush(self._slots, work.slot)
         started = result.started_at or work.began
-        result = replace(result, started_at=started, finished_at=result.finished_at or now)
+        result = result.timed(started, result.finished_at or now)
         progress = note(name, result)
         outcome, problems = result.outcome, result.diagnostics
         self._outcomes[outcome] += 1
@@ -331,16 +339,16 @@ class _Coordinator:
         self.emit(_ENDED[outcome], name, now, **facts)
         if work.node.kind == BARRIER_KIND and outcome.succeeded:
             self.emit("barrier_reached", name, now)
-        self._report(progress)
+        self._report(progress, now)
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: Progress, at: datetime | None = None) -> None:
         for name in progress.ready:
-            self._ready[name] = self.emit("node_ready", name, dependencies=self._before[name])
+            self._ready[name] = self.emit("node_ready", name, at, dependencies=self._before[name])
         for skip in progress.skipped:
             result = skip.result
             self._outcomes[result.outcome] += 1
             why = {"reason": skip.reason, "cause": skip.cause, "blocked_by": result.blocked_by}
-            self.emit("node_skipped", result.node_id, None, outcome=result.outcome, **why)
+            self.emit("node_skipped", result.node_id, at, outcome=result.outcome, **why)
 
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:

@@ -15,10 +15,13 @@ ULID_LENGTH = 26
 
 
 class Clock(Protocol):
-    """A clock; read once per operation."""
+    """A clock: the time is read once per operation, and may jump; what takes how long is measured by the other reading."""
 
     def now(self) -> datetime:
         """The current time, aware, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; setting the time of the machine does not change them."""
 
 
 class IdSource(Protocol):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -74,6 +75,10 @@ class SystemClock:
     def now(self) -> datetime:
         """The current time in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - the one place where the clock is read
+
+    def monotonic(self) -> float:
+        """Seconds since the machine was started, or another moment."""
+        return time.monotonic()
 
 
 class RandomIds:

@@ -11,14 +11,26 @@ class FixedClock:
     def __init__(self, start: datetime, step: timedelta = timedelta(0)) -> None:
         """Begin at `start`; each reading moves on by `step`."""
         self._now = start
+        self._passed = timedelta(0)
         self._step = step
 
     def now(self) -> datetime:
         """The current reading, then one step on."""
         moment = self._now
-        self._now += self._step
+        self.advance(self._step)
         return moment
 
+    def monotonic(self) -> float:
+        """How much time has passed, in seconds, then one step on."""
+        passed = self._passed
+        self.advance(self._step)
+        return passed.total_seconds()
+
     def advance(self, by: timedelta) -> None:
-        """Move the hands."""
+        """Let time pass."""
+        self._now += by
+        self._passed += by
+
+    def jump(self, by: timedelta) -> None:
+        """Move the hands: no time passes."""
         self._now += by

@@ -31,6 +31,10 @@ class _Behind:
         """Its time."""
         return _EARLIER
 
+    def monotonic(self) -> float:
+        """Seconds that do not pass."""
+        return 0.0
+
 
 class _Counted:
     """A repository that stops the attack when some of its methods were called too often: that is counted, not timed."""

@@ -61,7 +61,7 @@ def test_a_run_says_when_each_node_began_and_ended_and_what_it_waited_for():
     ]
     bad, skipped, *_ = run.nodes
     assert (bad.ready, bad.started, bad.finished, bad.duration) == (300, 600, 700, 100)
-    assert (skipped.ready, skipped.started, skipped.finished, skipped.duration) == (None, None, 800, 0)
+    assert (skipped.ready, skipped.started, skipped.finished, skipped.duration) == (None, None, 700, 0)
 
 
 def test_the_document_says_everything():
@@ -93,11 +93,11 @@ def test_bars():
         "  dateFormat x\n"
         "  axisFormat %M:%S\n"
         "  section barriers\n"
-        "  barrier.prepared : milestone, 1200, 1300\n"
+        "  barrier.prepared : milestone, 1000, 1100\n"
         "  section worker 1\n"
-        "  query.g.a : done, 400, 900\n"
-        "  query.g.b waits for query.g.a : active, 200, 1100\n"
-        "  query.g.b : done, 1100, 1400\n"
+        "  query.g.a : done, 400, 800\n"
+        "  query.g.b waits for query.g.a : active, 200, 900\n"
+        "  query.g.b : done, 900, 1200\n"
         "  section worker 2\n"
         "  query.h.bad : crit, 600, 700\n"
     )

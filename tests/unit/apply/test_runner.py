@@ -55,26 +55,26 @@ def test_events_of_a_serial_run():
     events = []
     results = run(graph("a b", "a>b"), events=events)
     counts = dict.fromkeys(NodeOutcome, 0) | {NodeOutcome.DONE: 2}
-    last = {"status": "done", "first_failure": None, "counts": counts, "interrupted": False, "duration_ms": 7000}
+    last = {"status": "done", "first_failure": None, "counts": counts, "interrupted": False, "duration_ms": 6000}
     ended = {"worker": 1, "outcome": NodeOutcome.DONE, "duration_ms": 1000, "outputs": {}}
     after = B | {"layer": 2}
 
-    def at(seconds: int) -> tuple[int, datetime]:
-        return seconds + 1, START + seconds * SECOND
+    def at(number: int, seconds: int) -> tuple[int, datetime]:
+        return number, START + seconds * SECOND
 
     assert events == [
-        RunEvent(*at(0), "apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
-        RunEvent(*at(1), "node_ready", "a", A | {"dependencies": ()}),
-        RunEvent(*at(2), "node_started", "a", A | {"worker": 1, "locks": (), "waited_ms": 1000}),
-        RunEvent(*at(3), "node_finished", "a", A | ended),
-        RunEvent(*at(4), "node_ready", "b", after | {"dependencies": ("a",)}),
-        RunEvent(*at(5), "node_started", "b", after | {"worker": 1, "locks": (), "waited_ms": 1000}),
-        RunEvent(*at(6), "node_finished", "b", after | ended),
-        RunEvent(*at(7), "apply_finished", None, last),
+        RunEvent(*at(1, 0), "apply_started", None, {"nodes": 2, "changes": 2, "limit": 1, "fail_fast": False}),
+        RunEvent(*at(2, 1), "node_ready", "a", A | {"dependencies": ()}),
+        RunEvent(*at(3, 2), "node_started", "a", A | {"worker": 1, "locks": (), "waited_ms": 1000}),
+        RunEvent(*at(4, 3), "node_finished", "a", A | ended),
+        RunEvent(*at(5, 3), "node_ready", "b", after | {"dependencies": ("a",)}),
+        RunEvent(*at(6, 4), "node_started", "b", after | {"worker": 1, "locks": (), "waited_ms": 1000}),
+        RunEvent(*at(7, 5), "node_finished", "b", after | ended),
+        RunEvent(*at(8, 6), "apply_finished", None, last),
     ]
     assert results == (
         NodeResult("a", NodeOutcome.DONE, started_at=START + 2 * SECOND, finished_at=START + 3 * SECOND),
-        NodeResult("b", NodeOutcome.DONE, started_at=START + 5 * SECOND, finished_at=START + 6 * SECOND),
+        NodeResult("b", NodeOutcome.DONE, started_at=START + 4 * SECOND, finished_at=START + 5 * SECOND),
     )
 
 

@@ -201,6 +201,24 @@ def test_a_node_over_its_time_limit_is_given_up_and_the_others_go_on():
     assert run.events[-1].facts["first_failure"] == "query.g.a"
 
 
+@pytest.mark.parametrize("by", [timedelta(days=1), timedelta(days=-1)])
+def test_setting_the_clock_gives_nothing_up_and_turns_no_duration_round(by: timedelta):
+    clock, heard = FixedClock(START, STEP), []
+
+    def execute(node: ExecNode) -> NodeResult:
+        if node.id == "a":
+            clock.jump(by)
+        return done(node)
+
+    limits = {"time_limit": timedelta(minutes=10), "grace": timedelta(seconds=10)}
+    results = run_graph(
+        chain(text("a", 0), text("b", 1), edges="a>b"), execute, clock=clock, on_event=heard.append, **limits
+    )
+    assert [result.outcome for result in results] == [NodeOutcome.DONE, NodeOutcome.DONE]
+    assert [event.at for event in heard] == sorted(event.at for event in heard)
+    assert heard[-1].facts["duration_ms"] < 1000
+
+
 def test_a_pivot_has_no_time_limit():
     run = Run("nothing")
     others = threading.Event()

@@ -54,7 +54,7 @@ def test_a_line_for_each_change_that_ended_with_times_and_numbers():
 def test_a_failure_says_why_and_what_was_left_out_is_counted():
     found = lines(graph("query.g.bad", "query.g.b", edges="query.g.bad>query.g.b"), failing)
     assert found[0].startswith("apply 0:03 1/2 create query.g.bad, 1.0 s, FAILED: storage_failed: the disk is full")
-    assert found[1:] == ["apply 0:05 0 done, 1 failed, 1 skipped of 2"]
+    assert found[1:] == ["apply 0:04 0 done, 1 failed, 1 skipped of 2"]
 
 
 def test_nothing_of_a_name_or_a_message_acts_on_a_terminal():
