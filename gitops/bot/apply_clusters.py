@@ -71,7 +71,8 @@ def apply_cluster(
             return
         applied = newest
         after = yield from _apply_commit(context, rule, newest, push, notes)
-        context.refresh(rule)
+        # The branch was listed after the lock was released: a run that found the lock held had seen its merge before that.
+        context.refresh(rule, relist=False)
         if after is None:
             return
         rule = after

@@ -185,9 +185,13 @@ class EventContext:
             self._positions[rule.name] = self.project.position(rule)
         return self._positions[rule.name]
 
-    def refresh(self, rule: ClusterRule | None = None) -> None:
-        """Forget the open requests, the refs and the ledger position of a cluster: all may have changed."""
-        self.project.tools.relist()
+    def refresh(self, rule: ClusterRule | None = None, *, relist: bool = True) -> None:
+        """Forget the open requests, the refs and the ledger position of a cluster: all may have changed.
+
+        Without `relist` the refs stay as they were listed after the last push.
+        """
+        if relist:
+            self.project.tools.relist()
         self._open_requests.clear()
         self._branch_plans.clear()
         self.__dict__.pop("clusters", None)

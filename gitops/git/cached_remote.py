@@ -5,6 +5,7 @@
 2. A push empties the cache, whether it succeeds or not: it may have taken long. So what is read under a lock is newer than the
    lock, which is taken by a push. Pushes of refs that decide nothing, such as kept plans, leave the cache as it is.
 3. Locks, heads of change requests and all other refs are listed each time: decisions about them must use their current values.
+   The same answer fills a cache that is empty: after a lock is taken, its other place and the ledger are listed together.
 4. `forget` empties the cache for a reader who needs the present. What is listed then is everything that was asked for before.
 5. The first fetch also brings the branches of the bot that were listed and are missing here.
 """
@@ -58,27 +59,23 @@ class CachedRemote:
             found = self._remote.refs(prefix, *more)
             for each in (prefix, *more):
                 if self._is_kept(each):
-                    self._known[each] = {ref: head for ref, head in found.items() if is_below(ref, each)}
+                    self._known[each] = _below(found, each)
             return found
-        if self._is_own(prefix):
-            return {ref: head for ref, head in self._listed_own().items() if is_below(ref, prefix)}
-        if not self._is_kept(prefix):
-            return self._remote.refs(prefix)
-        self._asked[prefix] = None
+        if self._is_kept(prefix):
+            self._asked[prefix] = None
+        listed: Mapping[str, str] | None = None
         if self._own is None:
-            self._listed_own()
+            further = () if self._is_own(prefix) else (prefix,)
+            listed = self._remote.refs(OWN_BRANCHES, *dict.fromkeys((*self._asked, *further)))
+            self._own = _below(listed, OWN_BRANCHES)
+            self._known |= {each: _below(listed, each) for each in self._asked}
+        if self._is_own(prefix):
+            return _below(self._own, prefix)
+        if not self._is_kept(prefix):
+            return self._remote.refs(prefix) if listed is None else _below(listed, prefix)
         if prefix not in self._known:
             self._known[prefix] = self._remote.refs(prefix)
         return self._known[prefix]
-
-    def _listed_own(self) -> Mapping[str, str]:
-        """The branches of the bot; listed, if need be, together with all that is kept and was asked for."""
-        if self._own is None:
-            found = self._remote.refs(OWN_BRANCHES, *self._asked)
-            self._own = {ref: head for ref, head in found.items() if is_below(ref, OWN_BRANCHES)}
-            for each in self._asked:
-                self._known[each] = {ref: head for ref, head in found.items() if is_below(ref, each)}
-        return self._own
 
     def _is_own(self, prefix: str) -> bool:
         """Whether a prefix is one of branches of the bot that are listed together."""
@@ -117,3 +114,7 @@ class CachedRemote:
         listed, self._own = self._own is not None, None
         self._known.clear()
         return listed
+
+
+def _below(listed: Mapping[str, str], prefix: str) -> Mapping[str, str]:
+    return {ref: head for ref, head in listed.items() if is_below(ref, prefix)}

@@ -128,6 +128,14 @@ class BranchReader(ChangesetReader):
             at = next(iter(commit.parents), None)
 
     def _view_at(self, found: VerifiedEntry) -> LedgerView:
+        last = self._last
+        if (
+            last is not None
+            and last.head == found.commit.id
+            and last.entry == found.entry
+            and last.trust == found.after
+        ):
+            return last
         state, sound = (self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND))
         return replace(view_of(state, sound), head=found.commit.id, entry=found.entry, trust=found.after)
 

@@ -78,6 +78,8 @@ class GitLock:
         self._remember = refs.remember
         self._proven = refs.proven
         self._faults = faults
+        # What this process created: the id of the lock and its commit, at `ref`.
+        self._ours: tuple[str, str] | None = None
 
     def observe(self) -> LockObservation:
         """The lock as it is on the remote now. Raises RemoteError."""
@@ -93,6 +95,7 @@ class GitLock:
         try:
             with around(self._faults, "ledger.lock", "take"):
                 self._create(oid)
+            self._ours = info.lock_id, oid
             rival = next(self._find(*self._order()[1:]), None)
         except ConflictError as error:
             raise ConflictError(Code.STATE_LOCK_HELD, self._held_message(info.created_at), path=self.ref) from error
@@ -106,14 +109,22 @@ class GitLock:
             raise ConflictError(Code.STATE_LOCK_HELD, lock_held_message(rival.seen, info.created_at), path=rival.ref)
 
     def release(self, lock_id: str) -> None:
-        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted."""
+        """Delete the ref if it is still ours. Raises GitopsError `state_unlock_error` if it cannot be deleted.
+
+        A lock that this process created need not be looked for: it is deleted only if its commit is still there.
+        """
         try:
-            ours = next((found for found in self._find(*self._order()) if _is(found, lock_id)), None)
-            if ours is not None:
-                with around(self._faults, "ledger.lock", "give_back"):
-                    push_own(self._remote, RefUpdate(ours.ref, ours.oid, ZERO))
+            if self._ours is not None and self._ours[0] == lock_id:
+                ours = RefUpdate(self.ref, self._ours[1], ZERO)
+            else:
+                found = next((each for each in self._find(*self._order()) if _is(each, lock_id)), None)
+                if found is None:
+                    return
+                ours = RefUpdate(found.ref, found.oid, ZERO)
+            with around(self._faults, "ledger.lock", "give_back"):
+                push_own(self._remote, ours)
         except ConflictError:
-            # The lock was broken between the look and the push: it is not this process's any more.
+            # The lock was broken, and may be another process's by now.
             return
         except GitopsError as error:
             raise GitopsError(Code.STATE_UNLOCK_ERROR, error.detail, path=self.ref) from error

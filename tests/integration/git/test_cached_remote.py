@@ -73,6 +73,15 @@ def test_what_was_asked_just_now_is_not_asked_again(far: Asked) -> None:
     assert far.log == []
 
 
+def test_a_lock_is_looked_for_each_time_and_fills_an_empty_list(far: Asked) -> None:
+    remote = _cached(far)
+    lock = f"{OWN}/locks/brain"
+    assert remote.refs(lock) == {}
+    taken = _move(far, lock)
+    assert (remote.refs(LEDGER), remote.refs(lock)) == ({}, {lock: taken})
+    assert far.log == [(OWN, lock), (lock,)]
+
+
 def test_ledgers_and_approvals_are_of_one_moment(far: Asked) -> None:
     remote = _cached(far)
     assert remote.refs(LEDGER) == {}
