@@ -118,7 +118,14 @@ def _remove_graph(current: Session, record: Changeset, member: Member, announced
     existence = stores.engine.exists(uri)
     if existence is Existence.ABSENT:
         return
-    reading = stores.engine.read(uri)
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if error.code != Code.GRAPH_DELETED:
+            raise
+        # A run that took it back died behind the point of no return.
+        stores.engine.finish_delete(uri)
+        return
     schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
     if reading.fence < min(intent.fence or 0 for intent in announced):
         return  # It is not the graph of this changeset, whose operations have higher numbers.

@@ -27,7 +27,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
-from gitops.core.errors import ConflictError
+from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.port import Existence
 from gitops.model.address import Address, Kind, schema_address
 from gitops.model.change import Change, Disposition, Seen
@@ -178,7 +178,12 @@ def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, o
     uri = stores.graph_uri(graph)
     if member.address.kind is Kind.GRAPH and stores.engine.exists(uri) is Existence.ABSENT:
         return None
-    reading = stores.engine.read(uri)
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if member.address.kind is Kind.GRAPH and error.code == Code.GRAPH_DELETED:
+            return None  # An earlier run was about to take it back.
+        raise
     wanted = next((each.after for each in record.members if each.address == schema_address(graph)), None)
     if digest(reading.schema_source) != wanted:
         return None

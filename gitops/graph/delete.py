@@ -21,13 +21,13 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.documents.forms import TEXT, ULID, list_of, record
 from gitops.graph.forms import TIME, graph_document, number, read_document
-from gitops.graph.manifest import DELETE, FENCE
+from gitops.graph.manifest import DELETE, FENCE, Manifest
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import Snapshot, find_root, held_rows, open_newest
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published
 
-__all__ = ["check_fence", "delete_graph", "deleted_by", "raise_fence"]
+__all__ = ["check_fence", "delete_graph", "deleted_by", "finish_delete", "raise_fence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,11 @@ DELETION = graph_document(
 def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
     """Carry out the steps of this module. Raises as the port says."""
     retry_until_published(partial(_delete, find_root(uri), order, context), lambda _: None)
+
+
+def finish_delete(uri: str, context: WriteContext) -> None:
+    """Carry out the steps 5 and 6 at a root whose graph is past step 4; nothing at another one. Raises as the port says."""
+    retry_until_published(partial(_finish, find_root(uri), context), lambda _: None)
 
 
 def deleted_by(uri: str, incarnation: str) -> frozenset[str]:
@@ -103,14 +108,29 @@ def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
             )
             staged.publish()  # 4
             manifest = staged.manifest
-        known = _read_marker(root, order.incarnation)
-        before = () if known is None else known.approvals
-        approvals = tuple(dict.fromkeys((*before, *manifest.approvals)))
-        marker = Deletion(order.incarnation, manifest.n, held_rows(snapshot), approvals, manifest.ts)
-        with around(context.faults, "engine.delete", "marker"):
-            root.beside().write(_key(root, order.incarnation), DELETION.write(marker))  # 5
-        with around(context.faults, "engine.delete", "remove"):
-            root.remove_incarnation(order.incarnation)  # 6
+        _remove(snapshot, manifest, context)
+
+
+def _finish(root: GraphRoot, context: WriteContext) -> None:
+    if root.existence() is Existence.ABSENT:
+        return
+    with root.lease():
+        snapshot = open_newest(root)
+        if snapshot.manifest.operation == DELETE:
+            _remove(snapshot, snapshot.manifest, context)
+
+
+def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> None:
+    """Steps 5 and 6; `manifest` is the version `delete` of the graph."""
+    root, incarnation = snapshot.root, snapshot.identity.graph_id
+    known = _read_marker(root, incarnation)
+    before = () if known is None else known.approvals
+    approvals = tuple(dict.fromkeys((*before, *manifest.approvals)))
+    marker = Deletion(incarnation, manifest.n, held_rows(snapshot), approvals, manifest.ts)
+    with around(context.faults, "engine.delete", "marker"):
+        root.beside().write(_key(root, incarnation), DELETION.write(marker))  # 5
+    with around(context.faults, "engine.delete", "remove"):
+        root.remove_incarnation(incarnation)  # 6
 
 
 def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:

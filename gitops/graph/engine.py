@@ -14,7 +14,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
 from gitops.graph.ancestry import require_merged_branches
-from gitops.graph.delete import check_fence, delete_graph, deleted_by, raise_fence
+from gitops.graph.delete import check_fence, delete_graph, deleted_by, finish_delete, raise_fence
 from gitops.graph.files import find_missing
 from gitops.graph.kept import find_kept
 from gitops.graph.manifest import GraphIdentity, Manifest, publish
@@ -247,6 +247,11 @@ class LanceEngine:
         """Remove exactly the graph that the order names, by the steps of `gitops.graph.delete`."""
         with _storage(uri):
             delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def finish_delete(self, uri: str) -> None:
+        """Carry out the last steps of `gitops.graph.delete`."""
+        with _storage(uri):
+            finish_delete(uri, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, and what dead writers left beside it; succeeds on absent and partial roots."""

@@ -238,6 +238,13 @@ class GraphEngine(GraphReader, Protocol):
         """
         ...
 
+    def finish_delete(self, uri: str) -> None:
+        """Finish a delete that was cut short after its point of no return, whoever began it. A graph that opens stays as it is.
+
+        Raises ConflictError `graph_conflict`, GitopsError `graph_unreadable`, `storage_failed`.
+        """
+        ...
+
     def delete_tree(self, uri: str) -> None:
         """Remove everything at the root, whatever it is; succeeds on absent and partial roots. Not for what an approval guards.
 

@@ -18,6 +18,7 @@ from gitops.graph.port import DeleteOrder, Existence, GraphEngine, HeldData, Res
 from gitops.graph.staged import WriteContext
 from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
+from tests.support.cluster import FailAt
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 
@@ -28,12 +29,19 @@ UNSUPPORTED = b"node Person { name: String @key  age: I64? }\nedge Knows: Person
 
 
 class Case:
-    """An engine with the two set-ups that need a way around the port."""
+    """An engine with the set-ups that need a way around the port."""
 
-    def __init__(self, engine: GraphEngine, uri: str, leave_partial_root: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        engine: GraphEngine,
+        uri: str,
+        leave_partial_root: Callable[[], object],
+        cut_delete_short: Callable[[str, DeleteOrder], None],
+    ) -> None:
         self.engine = engine
         self.uri = uri
         self.leave_partial_root = leave_partial_root
+        self.cut_delete_short = cut_delete_short
 
     def make(self, source: bytes = BASE) -> int:
         return self.engine.prepare_create(self.uri, source, actor="ann").publish()
@@ -47,13 +55,20 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     root = tmp_path / "graphs" / "k.omni"
     if request.param == "memory":
         twin = MemoryEngine()
-        return Case(twin, str(root), lambda: twin.leave_partial_root(str(root)))
+        return Case(twin, str(root), lambda: twin.leave_partial_root(str(root)), twin.cut_delete_short)
     engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())
     if request.param == "lance-s3":
         place = request.getfixturevalue("s3")
         rest = S3Store(place.root).write
-        return Case(engine, f"{place.root}/graphs/k.omni", lambda: rest("graphs/k.omni/nodes/x.lance/data", b""))
-    return Case(engine, str(root), lambda: (root / "nodes").mkdir(parents=True))
+        uri = f"{place.root}/graphs/k.omni"
+        return Case(engine, uri, lambda: rest("graphs/k.omni/nodes/x.lance/data", b""), _cut_delete_short)
+    return Case(engine, str(root), lambda: (root / "nodes").mkdir(parents=True), _cut_delete_short)
+
+
+def _cut_delete_short(uri: str, order: DeleteOrder) -> None:
+    faults = FailAt("engine.delete.after_publish")
+    with pytest.raises(GitopsError):
+        LanceEngine(FixedClock(datetime(2026, 1, 2, tzinfo=UTC)), SequentialIds(500), faults=faults).delete(uri, order)
 
 
 def _code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
@@ -242,6 +257,22 @@ def test_a_delete_removes_the_graph_that_it_names_and_no_other(case: Case) -> No
     assert _code(failure) == "graph_replaced"
     assert case.engine.read(case.uri).schema_source == OTHER
     assert case.engine.deleted_by(case.uri, case.engine.read(case.uri).incarnation) == frozenset()
+
+
+def test_a_delete_that_was_cut_short_is_finished_by_who_does_not_know_its_order(case: Case) -> None:
+    case.make()
+    order = _order(case)
+    case.engine.finish_delete(case.uri)
+    assert case.engine.read(case.uri).schema_source == BASE
+    case.cut_delete_short(case.uri, order)
+    with pytest.raises(GitopsError) as failure:
+        case.engine.read(case.uri)
+    assert _code(failure) == "graph_deleted"
+    for _ in range(2):
+        case.engine.finish_delete(case.uri)
+        assert case.engine.exists(case.uri) is Existence.ABSENT
+    assert case.engine.deleted_by(case.uri, order.incarnation) == {"A"}
+    assert case.make(OTHER) == 1
 
 
 def test_a_slow_run_neither_deletes_nor_migrates_what_a_newer_run_settled(case: Case) -> None:

@@ -54,6 +54,11 @@ class MemoryEngine:
         """Put a root there that does not open, as a crash of an older program may leave."""
         self._graphs[uri] = MemoryGraph(None)
 
+    def cut_delete_short(self, uri: str, order: DeleteOrder) -> None:
+        """Delete a graph up to the point of no return."""
+        self._graphs[uri].deleted = True
+        self._deleted.setdefault((uri, order.incarnation), set()).update(order.approvals)
+
     def lose_sight_of(self, uri: str) -> None:
         """Answer UNKNOWN for this root from now on."""
         self._unknown.add(uri)
@@ -234,6 +239,11 @@ class MemoryEngine:
         if used & set(order.approvals):
             raise GitopsError("graph_restored", f"{uri} was deleted before", path=uri)
         self._remove(uri, lambda: used.update(order.approvals))
+
+    def finish_delete(self, uri: str) -> None:
+        """Forget a graph that is past the point of no return."""
+        if uri in self._graphs and self._graphs[uri].deleted:
+            self._remove(uri, lambda: None)
 
     def _remove(self, uri: str, note: Callable[[], None]) -> None:
         """What a delete does once nothing speaks against it."""
