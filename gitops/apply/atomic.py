@@ -20,7 +20,7 @@ from dataclasses import replace
 from gitops.apply.carry_out import carry_out
 from gitops.apply.compensate import Compensation, end_rolled_back, live_members, take_back
 from gitops.apply.ended import Ended
-from gitops.apply.finish import NO_OBSERVER
+from gitops.apply.finish import NO_OBSERVER, settled
 from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
 from gitops.apply.run import Run
 from gitops.apply.settle import Settlement, settle
@@ -221,7 +221,7 @@ class _Barriers:
         done = self._by_phase[Effect.FINISH]
         journal.add(*(Removed(Address(node.id)) for node in done if node.action is Action.DELETE))
         self._add_finalized(run.session.state.revision, converged=self.settled.converged)
-        run.record(run.operations(node.id for node in done))
+        run.record(settled(run.session, (intent for node in done for intent in run.announced.get(node.id, ()))))
 
     def _add_finalized(self, revision: int, *, converged: bool) -> None:
         journal, at = self._run.journal, self._run.session.workspace.stamp()
@@ -318,7 +318,7 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
                         Address(name), Runtime(RuntimeState.FAILED, updated_at=at, error=failure_text(ended[name]))
                     )
                 )
-        retire = run.operations(done)
+        retire = settled(run.session, (intent for name in done for intent in run.announced.get(name, ())))
         if journal.drafts or retire:
             run.record(retire)
     except GitopsError as problem:

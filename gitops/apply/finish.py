@@ -6,7 +6,7 @@ until then nothing else changes these graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from gitops.apply.run import write_events
@@ -68,9 +68,22 @@ def finish(current: Session, record: Changeset, intents: Mapping[str, Sequence[I
         revision, converged = current.state.revision, not record.excluded
         result = changeset_result(journal.record, state_revision=revision, converged=converged, at=at)
         journal.add(Finalized(result))
-    retire = tuple(intent.operation_id for name in done for intent in intents.get(name, ()))
+    retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
     if journal.drafts or retire:
         write_events(current, journal, retire)
+
+
+def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
+    """Of operations that are done, those that need no intent any longer.
+
+    In a folder the state may record that an approval is used while its document does not, after a death between the two. The
+    sweep of the next run marks it, and finds the approval by the intent.
+    """
+    intents = tuple(intents)
+    used = {name for intent in intents for name in intent.approval_ids}
+    documents = current.opened.ledger.approvals().documents if used else ()
+    unmarked = {each.approval_id for each in documents if each.approval_id in used and each.consumed_at is None}
+    return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
 
 
 def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:

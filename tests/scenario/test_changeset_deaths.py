@@ -12,9 +12,9 @@ from pathlib import Path
 
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults
-from gitops.graph.port import Existence
+from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.layout import LOCK
-from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, codes
+from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, FailAt, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
 BARE = "node Person {\n  handle: String @key\n}\n"
@@ -75,6 +75,7 @@ def require_whole(cluster: Cluster) -> None:
         assert record is not None
         assert record.ended
         assert replay(ledger.events(key=key)) == record
+    assert all(approval.consumed_at for approval in ledger.approvals().documents)
     assert not cluster.plan().plan.changes  # type: ignore[union-attr]
 
 
@@ -117,6 +118,16 @@ def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path) ->
         require_whole(cluster)
 
 
+def test_document_of_an_approval_that_could_not_be_marked_is_marked_by_the_next_run(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    stage_everything(cluster)
+    cluster.apply(atomic=True, faults=FailAt("ledger.approval.before_mark"))
+    assert [approval.consumed_at for approval in cluster.ledger().approvals().documents] == [None]
+    assert cluster.apply(atomic=True).converged
+    require_whole(cluster)
+
+
 def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: Path) -> None:
     scene, faults = Scene(tmp_path), Dying()
     die(scene.copy(), faults)
@@ -146,3 +157,19 @@ def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: 
         assert cluster.live("knowledge") == TALL, point
         assert cluster.engine.exists(cluster.uri("fresh")) is Existence.ABSENT, point
         assert cluster.ledger().changesets().open == ()
+
+
+def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    cluster = scene.copy()
+    die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
+    uri = cluster.uri("fresh")
+    cluster.twin.cut_delete_short(uri, DeleteOrder(cluster.twin.read(uri).incarnation, 0, 9))
+    cluster.plant(LOCK, None)
+    del cluster.graphs["fresh"]
+    cluster.save()
+    outcome = cluster.apply(atomic=True)
+    assert "changeset_rolled_back" in codes(outcome)
+    assert "changeset_orphaned" not in codes(outcome)
+    assert cluster.engine.exists(uri) is Existence.ABSENT
+    assert cluster.live("knowledge") == TALL
