@@ -47,7 +47,7 @@ test-slow: $(READY)
 	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"
 
 faults: $(READY)
-	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py
+	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py
 
 engine-faults: $(READY)
 	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py tests/fault/test_engine_crowd.py tests/fault/test_engine_disk.py

@@ -1,6 +1,6 @@
 """Prints the crash matrix after a run of it: per store and verb, the deaths and what the second run had to do.
 
-And the table of the crash campaign of the engine, likewise.
+And the tables of runs that land whole or not at all, and of the crash campaign of the engine, likewise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fault import engine_table
+from tests.fault import atomic_matrix, engine_table
+from tests.fault.atomic_recovery import Ending
 from tests.fault.matrix import TABLE
 from tests.fault.matrix_recovery import Recovery
 from tests.support import prefork
@@ -34,10 +35,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     found = _values(terminalreporter, TABLE)
     if found:
         _print_matrix(terminalreporter, found)
+    atomic = _values(terminalreporter, atomic_matrix.TABLE, "passed", "failed")
+    if atomic:
+        _print_atomic(terminalreporter, atomic)
 
 
-def _values(terminalreporter: pytest.TerminalReporter, table: str) -> list[Any]:
-    reports = terminalreporter.getreports("passed")
+def _values(terminalreporter: pytest.TerminalReporter, table: str, *outcomes: str) -> list[Any]:
+    reports = [report for outcome in outcomes or ("passed",) for report in terminalreporter.getreports(outcome)]
     return [value for report in reports for name, value in report.user_properties if name == table]
 
 
@@ -55,3 +59,17 @@ def _print_matrix(terminalreporter: pytest.TerminalReporter, found: list[Any]) -
     total = sum(killed.values(), Counter())
     every = {point for _, _, point, _ in found}
     say(_ROW.format("all", "", len(every), total.total(), *(total[r.value] for r in Recovery)))
+
+
+def _print_atomic(terminalreporter: pytest.TerminalReporter, found: list[Any]) -> None:
+    row = "{:<8} {:<11} {:>7} {:>7}" + " {:>15}" * len(Ending) + "  {}"
+    say = terminalreporter.write_line
+    terminalreporter.section("crash matrix of runs that land whole or not at all")
+    say(row.format("store", "run", "points", "killed", *(each.value for each in Ending), "recovered by"))
+    names = sorted({(store, story) for store, story, *_ in found})
+    for store, story in [*names, ("all", "")]:
+        deaths = [death for death in found if store == "all" or (store, story) == tuple(death[:2])]
+        ways, by = Counter(death[3] for death in deaths), Counter(death[4] for death in deaths)
+        points = {death[2] for death in deaths}
+        commands = ", ".join(f"{name} {count}" for name, count in sorted(by.items()))
+        say(row.format(store, story, len(points), len(deaths), *(ways[each.value] for each in Ending), commands))

@@ -101,10 +101,11 @@ VERBS: Mapping[str, Callable[[Scene, Faults | None], VerbOutcome]] = {
 class Starts:
     """What each verb finds: scenes that are made once and copied for every case."""
 
-    def __init__(self, folder: Path, store: str) -> None:
+    def __init__(self, folder: Path, kind: type[Scene]) -> None:
         """Make them in `folder`."""
         self._folder = folder
-        self._store = store
+        self._kind = kind
+        self._store = kind.name
         self._seen: dict[str, Any] = {}
 
     def seen(self, verb: str, look: Callable[[Scene], T]) -> T:
@@ -125,22 +126,22 @@ class Starts:
         return self._once("approve", self._import, _converge_and_edit)
 
     def _apply(self) -> Scene:
-        return self._once("apply", self._approve, lambda scene: _succeed(scene.approve(OLD)))
+        return self._once("apply", self._approve, lambda scene: succeed(scene.approve(OLD)))
 
     def _force_unlock(self) -> Scene:
         return self._once("force-unlock", self._apply, lambda scene: die(scene, "apply", _CRASH))
 
     def _resume(self) -> Scene:
-        return self._once("resume", self._force_unlock, lambda scene: _succeed(VERBS["force-unlock"](scene, None)))
+        return self._once("resume", self._force_unlock, lambda scene: succeed(VERBS["force-unlock"](scene, None)))
 
     _refresh = _resume
 
     def _once(self, name: str, before: Callable[[], Scene] | None, act: Callable[[Scene], object]) -> Scene:
         place = self._folder / f"{self._store}-{name}"
         if place.exists():
-            return SCENES[self._store](place)
+            return self._kind(place)
         if before is None:
-            scene = SCENES[self._store](place)
+            scene = self._kind(place)
             scene.make()
         else:
             scene = self._copied(before(), place)
@@ -156,27 +157,28 @@ class Starts:
 
 
 def _converge_and_edit(scene: Scene) -> None:
-    _succeed(VERBS["import"](scene, None))
+    succeed(VERBS["import"](scene, None))
     scene.fill_after_import()
-    _succeed(VERBS["apply"](scene, None))
+    succeed(VERBS["apply"](scene, None))
     scene.edit(AFTER)
 
 
-def _succeed(outcome: VerbOutcome) -> None:
+def succeed(outcome: VerbOutcome) -> None:
+    """Let nothing go wrong unseen."""
     assert outcome.ok, [d.message for d in outcome.diagnostics]
 
 
-def points(scene: Scene, verb: str) -> list[str]:
-    """What the verb reaches, in order."""
-    done = _child(Run(scene.name, str(scene.home), verb))
+def points(scene: Scene, verb: str, program: str = "tests.fault.matrix") -> list[str]:
+    """What the verb reaches, in order; `program` is the module that carries it out."""
+    done = _child(program, Run(scene.name, str(scene.home), verb))
     assert done.returncode == 0, done.stderr
     reached: list[str] = json.loads(done.stdout)
     return reached
 
 
-def die(scene: Scene, verb: str, point: str, visit: int = 1) -> None:
+def die(scene: Scene, verb: str, point: str, visit: int = 1, program: str = "tests.fault.matrix") -> None:
     """Let the verb die."""
-    done = _child(Run(scene.name, str(scene.home), verb, point, visit))
+    done = _child(program, Run(scene.name, str(scene.home), verb, point, visit))
     assert done.returncode == -signal.SIGKILL, (done.returncode, done.stdout, done.stderr)
 
 
@@ -196,17 +198,20 @@ def recorded() -> dict[str, dict[str, list[str]]]:
     return content
 
 
-def _child(order: Run) -> subprocess.CompletedProcess[str]:
-    command = [*PYTHON, "-m", "tests.fault.matrix", json.dumps(asdict(order))]
+def _child(program: str, order: Run) -> subprocess.CompletedProcess[str]:
+    command = [*PYTHON, "-m", program, json.dumps(asdict(order))]
     service = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     env = environment(Path(order.home), PYTHONPATH=str(ROOT), **service)
     return subprocess.run(command, cwd=ROOT, env=env, check=False, timeout=DEADLINE_S, capture_output=True, text=True)
 
 
-def _perform(order: Run) -> None:
-    scene = SCENES[order.store](Path(order.home))
+def perform(
+    order: Run, scenes: Mapping[str, type[Scene]], verbs: Mapping[str, Callable[[Scene, Faults | None], VerbOutcome]]
+) -> None:
+    """Carry out a verb in this process, which prints the points that it reached, or dies."""
+    scene = scenes[order.store](Path(order.home))
     recorder = Recorder()
-    _succeed(VERBS[order.verb](scene, DieAtVisit(order.point, order.visit) if order.point else recorder))
+    succeed(verbs[order.verb](scene, DieAtVisit(order.point, order.visit) if order.point else recorder))
     sys.stdout.write(json.dumps(recorder.reached))
 
 
@@ -219,7 +224,7 @@ def _record() -> None:
     with tempfile.TemporaryDirectory() as folder, S3Server() as server:
         os.environ.update(server.environ)
         for store in SCENES:
-            starts = Starts(Path(folder), store)
+            starts = Starts(Path(folder), SCENES[store])
             found[store] = {
                 verb: points(starts.copy(verb, Path(folder) / f"{store}-{verb}-recorded"), verb) for verb in VERBS
             }
@@ -227,4 +232,4 @@ def _record() -> None:
 
 
 if __name__ == "__main__":
-    _perform(Run(**json.loads(sys.argv[1]))) if sys.argv[1:] else _record()
+    perform(Run(**json.loads(sys.argv[1])), SCENES, VERBS) if sys.argv[1:] else _record()

@@ -24,7 +24,7 @@ from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.project import LocalProject
 from gitops.wiring.stores import folder_workspace
 from gitops.wiring.system import RandomIds, SystemClock
-from tests.fault.matrix_world import AFTER, BEFORE, Files, Scene
+from tests.fault.matrix_world import BEFORE, DECLARED, Files, Scene
 from tests.support.audited import CLUSTER, CONFIG, LEDGER, MAIN, Life
 from tests.support.git_fixture import environment, run
 
@@ -84,7 +84,7 @@ class FolderScene(Scene):
 
     def debris(self) -> list[str]:
         """Files that are neither declared, nor part of the ledger, nor of a graph."""
-        return [path for path in self._stored() if path not in AFTER and not _KNOWN.fullmatch(path)]
+        return [path for path in self._stored() if path not in DECLARED and not _KNOWN.fullmatch(path)]
 
     def require_sound_ledger(self) -> None:
         """What a folder has of its history are the records of changesets: each is what its events give."""
@@ -96,52 +96,51 @@ class FolderScene(Scene):
         return [p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()]
 
 
-class S3Scene(FolderScene):
-    """A cluster folder that declares object storage, where ledger and graphs are. The environment says which service."""
+class Bucket:
+    """The bucket of a cluster, kept as files in a folder while other scenes use it. The environment says which service."""
 
-    name = "s3"
-    _BUCKET = "fault-matrix"
-    _PREFIX = "brain"
+    NAME = "fault-matrix"
+    PREFIX = "brain"
+    ADDRESS = f"s3://{NAME}/{PREFIX}"
 
-    def edit(self, files: Files) -> None:
-        """Write them, with the storage root."""
-        document = {**json.loads(files["cluster.yaml"]), "storage": f"s3://{self._BUCKET}/{self._PREFIX}"}
-        super().edit({**files, "cluster.yaml": json.dumps(document)})
+    def __init__(self, kept: Path) -> None:
+        """`kept` is the folder with its objects."""
+        self._kept = kept
 
-    def make(self) -> None:
-        """The folder, and an empty bucket."""
-        super().make()
-        self.keep()
-        self.settle_here()
+    @staticmethod
+    def declared(files: Files) -> Files:
+        """The files of a cluster that keeps its storage here."""
+        document = {**json.loads(files["cluster.yaml"]), "storage": Bucket.ADDRESS}
+        return {**files, "cluster.yaml": json.dumps(document)}
 
     def keep(self) -> None:
-        """The bucket as a folder, which is empty when there is no bucket yet."""
-        kept = self.home / "bucket"
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir()
+        """Write its objects to the folder; none when there is no bucket yet."""
+        shutil.rmtree(self._kept, ignore_errors=True)
+        self._kept.mkdir()
         for number, key in enumerate(self._tags()):
-            body = self._client.get_object(Bucket=self._BUCKET, Key=key)["Body"].read()
-            (kept / str(number)).write_bytes(key.encode() + b"\n" + body)
+            body = self._client.get_object(Bucket=self.NAME, Key=key)["Body"].read()
+            (self._kept / str(number)).write_bytes(key.encode() + b"\n" + body)
 
-    def settle_here(self) -> None:
+    def restore(self) -> None:
         """The bucket as it was kept, and nothing else in it."""
         if not self._exists():
-            self._client.create_bucket(Bucket=self._BUCKET)
-        kept = dict(path.read_bytes().split(b"\n", 1) for path in (self.home / "bucket").iterdir())
+            self._client.create_bucket(Bucket=self.NAME)
+        kept = dict(path.read_bytes().split(b"\n", 1) for path in self._kept.iterdir())
         wanted = {key.decode(): body for key, body in kept.items()}
         found = self._tags()
         for key in found.keys() - wanted.keys():
-            self._client.delete_object(Bucket=self._BUCKET, Key=key)
+            self._client.delete_object(Bucket=self.NAME, Key=key)
         for key, body in wanted.items():
             if found.get(key) != hashlib.md5(body).hexdigest():  # noqa: S324 - the tag that the service gives
-                self._client.put_object(Bucket=self._BUCKET, Key=key, Body=body)
+                self._client.put_object(Bucket=self.NAME, Key=key, Body=body)
+
+    def stored(self) -> list[str]:
+        """The paths of what is in it."""
+        return [key.removeprefix(f"{self.PREFIX}/") for key in self._tags()]
 
     def graphs(self) -> set[str]:
         """The roots with more than the claim without an owner that a removed graph leaves there."""
-        return {found[1] for found in map(_CONTENT.match, self._stored()) if found}
-
-    def _stored(self) -> list[str]:
-        return [key.removeprefix(f"{self._PREFIX}/") for key in self._tags()]
+        return {found[1] for found in map(_CONTENT.match, self.stored()) if found}
 
     @cached_property
     def _client(self) -> Any:
@@ -150,14 +149,50 @@ class S3Scene(FolderScene):
         return boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
 
     def _exists(self) -> bool:
-        return self._BUCKET in [bucket["Name"] for bucket in self._client.list_buckets()["Buckets"]]
+        return self.NAME in [bucket["Name"] for bucket in self._client.list_buckets()["Buckets"]]
 
     def _tags(self) -> dict[str, str]:
         """Key to the MD5 of its content."""
         if not self._exists():
             return {}
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._BUCKET)
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.NAME)
         return {item["Key"]: item["ETag"].strip('"') for page in pages for item in page.get("Contents", ())}
+
+
+class S3Scene(FolderScene):
+    """A cluster folder that declares object storage, where ledger and graphs are."""
+
+    name = "s3"
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        """Where they are."""
+        return Bucket(self.home / "bucket")
+
+    def edit(self, files: Files) -> None:
+        """Write them, with the storage root."""
+        super().edit(Bucket.declared(files))
+
+    def make(self) -> None:
+        """The folder, and an empty bucket."""
+        super().make()
+        self.keep()
+        self.settle_here()
+
+    def keep(self) -> None:
+        """The bucket as a folder."""
+        self.bucket.keep()
+
+    def settle_here(self) -> None:
+        """The bucket as it was kept."""
+        self.bucket.restore()
+
+    def graphs(self) -> set[str]:
+        """Those in the bucket."""
+        return self.bucket.graphs()
+
+    def _stored(self) -> list[str]:
+        return self.bucket.stored()
 
 
 class BranchScene(Scene):
@@ -168,10 +203,12 @@ class BranchScene(Scene):
 
     def make(self) -> None:
         """Keys, repositories, the first commit."""
-        self.home.mkdir()
+        self.home.mkdir(exist_ok=True)
         life = self.life
-        files = {f"cluster/{path}": text.encode() for path, text in BEFORE.items()}
-        life.change("dora", {**files, "gitops.yaml": CONFIG.encode(), **self._signers()})
+        files = {f"cluster/{path}": text.encode() for path, text in self._declared(BEFORE).items()}
+        life.change(
+            "dora", {**files, "gitops.yaml": f"{CONFIG}apply: {{atomicity: atomic}}\n".encode(), **self._signers()}
+        )
         for clone in self._clones:
             run("git", "clone", "-q", str(self._bare), str(clone), home=self.home)
         self.settle_here()
@@ -186,7 +223,7 @@ class BranchScene(Scene):
                 "user.name": who,
                 "user.email": f"{who}@example.org",
                 "user.signingKey": str(self.home / who),
-                "gitops.root": str(self.home / "data"),
+                **self._storage,
             }
             for key, value in settings.items():
                 run("git", f"--git-dir={repository}", "config", key, value, home=self.home)
@@ -196,12 +233,16 @@ class BranchScene(Scene):
 
     def edit(self, files: Files) -> None:
         """A commit on main."""
-        self.life.change("dora", {f"cluster/{path}": text.encode() for path, text in files.items()})
+        self.life.change("dora", {f"cluster/{path}": text.encode() for path, text in self._declared(files).items()})
 
     def workspace(self, faults: Faults | None = None) -> Workspace:
         """The tip of main, as the bot sees it."""
-        local = self._local(self._bots, faults)
+        local = self.bots_project(faults)
         return local.workspace(local.rule(CLUSTER), "bot@example.org")
+
+    def bots_project(self, faults: Faults | None = None) -> LocalProject:
+        """The repository that the bot works in."""
+        return self._local(self._bots, faults)
 
     def approve(self, address: str, faults: Faults | None = None) -> ApproveOutcome:
         """A signed commit, pushed from the clone."""
@@ -228,12 +269,8 @@ class BranchScene(Scene):
 
     def debris(self) -> list[str]:
         """Files in the operator's folder, lock files of git, and refs that are none of ours."""
-        data, ours = (
-            self.home / "data",
-            re.compile(rf"{CLUSTER}/(graphs/(deleted/)?\w+\.omni/.*|__cluster/anchor\.json)"),
-        )
-        found = [p.relative_to(data).as_posix() for p in data.rglob("*") if p.is_file()]
-        left = [path for path in found if not ours.fullmatch(path)]
+        ours = re.compile(rf"{CLUSTER}/(graphs/(deleted/)?\w+\.omni/.*|__cluster/anchor\.json)")
+        left = [path for path in self._stored() if not ours.fullmatch(path)]
         left += [str(p) for place in (self._bare, *self._clones) for p in place.rglob("*.lock")]
         known = (MAIN, LEDGER, approvals_prefix(CLUSTER), f"refs/gitops/seen/{CLUSTER}")
         return left + [ref for ref in self.life.repository.refs("refs/") if not ref.startswith(known)]
@@ -252,6 +289,10 @@ class BranchScene(Scene):
         """The repository through the eyes of people and auditors."""
         return Life(self.home, clock=SystemClock(), ids=RandomIds())
 
+    def _stored(self) -> list[str]:
+        data = self.home / "data"
+        return [p.relative_to(data).as_posix() for p in data.rglob("*") if p.is_file()]
+
     @property
     def _bare(self) -> Path:
         return self.home / "life.git"
@@ -267,6 +308,14 @@ class BranchScene(Scene):
     @property
     def _clones(self) -> tuple[Path, ...]:
         return (self._adas.parent,)
+
+    @property
+    def _storage(self) -> dict[str, str]:
+        """The settings that say where data may be."""
+        return {"gitops.root": str(self.home / "data")}
+
+    def _declared(self, files: Files) -> Files:
+        return files
 
     def _local(self, place: Path, faults: Faults | None) -> LocalProject:
         return LocalProject(str(place), environ=environment(self.home), faults=faults)
@@ -289,4 +338,48 @@ class CloneScene(BranchScene):
         return (self._adas.parent, self._bots.parent)
 
 
+class BucketScene(CloneScene):
+    """The same, and the graphs are in a bucket, as after jobs of a build server."""
+
+    name = "bucket"
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        """Where they are."""
+        return Bucket(self.home / "bucket")
+
+    def make(self) -> None:
+        """Repositories, and an empty bucket."""
+        self.home.mkdir()
+        self.bucket.keep()
+        super().make()
+
+    def keep(self) -> None:
+        """The bucket as a folder."""
+        self.bucket.keep()
+
+    def settle_here(self) -> None:
+        """The configuration, and the bucket as it was kept."""
+        super().settle_here()
+        self.bucket.restore()
+
+    def graphs(self) -> set[str]:
+        """Those in the bucket."""
+        return self.bucket.graphs()
+
+    def _stored(self) -> list[str]:
+        return [f"{CLUSTER}/{path}" for path in self.bucket.stored()]
+
+    @property
+    def _storage(self) -> dict[str, str]:
+        return {"gitops.storage": Bucket.ADDRESS}
+
+    def _declared(self, files: Files) -> Files:
+        return Bucket.declared(files)
+
+
 SCENES: Mapping[str, type[Scene]] = {scene.name: scene for scene in (FolderScene, BranchScene, CloneScene, S3Scene)}
+ATOMIC_SCENES: Mapping[str, type[Scene]] = {
+    scene.name: scene for scene in (FolderScene, S3Scene, CloneScene, BucketScene)
+}
+"""The ledger in a folder and on a branch, each with graphs on a disk and in a bucket."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,8 +71,36 @@ AGAIN: Files = {
     ),
 }
 """A graph `old` like the one that was deleted, beside what `AFTER` declares."""
+_BARE = "node Person {\n  handle: String @key\n}\n"
+_WIDE = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
+_MORE: dict[str, tuple[str, ...]] = {"slim": (), "wide": (), "more": ()}
+MADE: Files = {
+    **BEFORE,
+    "cluster.yaml": _cluster(
+        {"knowledge": ("changed", "removed"), "old": ("kept_in_old",), **_MORE}, bound=("knowledge",)
+    ),
+    "wide.pg": _BARE,
+    "slim.pg": _WIDE,
+    "more.pg": _WIDE,
+}
+"""What is applied before a run that is to land whole."""
+WHOLE: Files = {
+    **MADE,
+    **{name: text for name, text in AFTER.items() if text != BEFORE.get(name)},
+    "cluster.yaml": _cluster({"knowledge": ("changed", "added"), "new": ("titles",), **_MORE}, ("knowledge", "new")),
+    "wide.pg": _WIDE,
+    "slim.pg": _BARE,
+}
+"""A change of every class: a graph is created and texts are published, `wide` only gains a property, the migration of `knowledge`
+cannot be taken back, `slim` only loses a property, and `old` is deleted."""
+PARTS: Files = {**WHOLE, "more.pg": 'node Human @rename_from("Person") {\n  handle: String @key\n  born: I32?\n}\n'}
+"""The same with a second migration that cannot be taken back: two parts."""
+OTHER: Files = {**MADE, "changed.gq": _people("changed", "born")}
+"""What else may be declared when an interrupted run is to be gone on with."""
+DECLARED = frozenset({*AFTER, *WHOLE})
+"""The names of all files of a cluster folder."""
 PEOPLE = [{"handle": "ada", "born": 1815}, {"handle": "alan", "born": 1912}, {"handle": "grace", "born": 1906}]
-_RECORDS = {
+_RECORDS: Mapping[str, list[dict[str, object]]] = {
     "knowledge": [
         *({"type": "Person", "data": {**person, "nick": "x"}} for person in PEOPLE),
         {"edge": "Knows", "from": "ada", "to": "grace", "data": {}},
@@ -158,7 +186,11 @@ class Scene(ABC):
 
     def load_rows(self) -> None:
         """The rows of the graphs."""
-        uri = self.stores.graph_uri
         for graph, records in _RECORDS.items():
-            lines = "".join(json.dumps(record) + "\n" for record in records)
-            load_records(LoadRequest(uri(graph), io.BytesIO(lines.encode())), WriteContext(SystemClock(), RandomIds()))
+            self.load(graph, records)
+
+    def load(self, graph: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Load records into a graph."""
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        uri = self.stores.graph_uri(graph)
+        load_records(LoadRequest(uri, io.BytesIO(lines.encode())), WriteContext(SystemClock(), RandomIds()))

@@ -59,7 +59,7 @@ _ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_OTHERS) and not 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Starts]:
     place = tmp_path_factory.mktemp("starts")
-    return {store: Starts(place, store) for store in SCENES}
+    return {store: Starts(place, kind) for store, kind in SCENES.items()}
 
 
 @pytest.fixture

@@ -1,0 +1,200 @@
+"""Runs that land whole or not at all, each of which dies at every fault point that it reaches, in a process of its own.
+
+python -m tests.fault.atomic_matrix RUN     one run as another process: see `tests.fault.matrix`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gitops.apply.apply import apply
+from gitops.apply.refresh import import_cluster
+from gitops.bot.dispatch import run_verb
+from gitops.bot.results import RunResult, combined_result
+from gitops.cluster.status import force_unlock
+from gitops.cluster.steer import Steering
+from gitops.cluster.workspace import next_attempt
+from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults, NoFaults
+from gitops.forge.events import ManualEvent
+from gitops.model.changeset import Changeset
+from gitops.model.outcome import ApplyOutcome, VerbOutcome
+from gitops.wiring.system import RandomIds, SystemClock
+from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed, visits
+from tests.fault.matrix_stores import ATOMIC_SCENES, BranchScene
+from tests.fault.matrix_world import MADE, OTHER, PARTS, WHOLE, Scene
+
+PROGRAM = "tests.fault.atomic_matrix"
+TABLE = "atomic-matrix"
+"""The property by which a run tells the table what became of its deaths."""
+COMMIT = "changeset.commit.before_write"
+STAGED, DELETE = "cluster_apply.after_schema_apply", "cluster_apply.before_graph_delete"
+ROWS = {name: [{"type": "Person", "data": {"handle": name}}] for name in ("wide", "slim", "more")}
+
+
+class FailAtVisit:
+    """Lets a run fail at the n-th visit of a point, and then live, or die where `after` says."""
+
+    def __init__(self, point: str, visit: int, after: Faults | None = None) -> None:
+        self._point, self._left, self._after = point, visit, after or NoFaults()
+
+    def reach(self, point: str) -> None:
+        """Count, and fail."""
+        self._after.reach(point)
+        self._left -= point == self._point
+        if point == self._point and not self._left:
+            raise GitopsError("injected_failpoint", f"a test fails this run at {point}")
+
+
+def land(scene: Scene, faults: Faults | None = None) -> ApplyOutcome:
+    """An apply that lands whole or not at all."""
+    return apply(replace(scene.workspace(faults), atomic=True))
+
+
+def unlock(scene: Scene) -> None:
+    """What an operator does who knows that the holder of the lock is dead."""
+    lock = locked_by(scene)
+    assert not lock or force_unlock(scene.workspace(), lock).lock_removed
+
+
+def active(scene: Scene) -> Changeset:
+    """The changeset that is open."""
+    (record,) = scene.stores.ledger.changesets().open
+    return record
+
+
+def _fail(scene: Scene, faults: Faults | None) -> VerbOutcome:
+    """An apply whose migration that cannot be taken back fails, so that everything staged is taken back."""
+    outcome = land(scene, FailAtVisit("cluster_apply.before_schema_apply", 2, faults))
+    (record,) = outcome.changesets
+    assert not outcome.ok
+    assert (record.state, record.orphaned) == ("failed", ())
+    return replace(outcome, diagnostics=())
+
+
+def _give_up(scene: Scene, faults: Faults | None) -> VerbOutcome:
+    workspace = scene.workspace(faults)
+    ledger = workspace.open_stores(scene.desired.storage).ledger
+    key = active(scene).key
+    assert Steering(ledger, SystemClock(), RandomIds(), "ada").fail(key, "given up").state == "rolling_back"
+    return VerbOutcome(config_dir=workspace.config_dir)
+
+
+def _retry(scene: Scene, faults: Faults | None) -> VerbOutcome:
+    (key, *_) = scene.stores.ledger.changeset_keys()
+    failed = scene.stores.ledger.changeset(key)
+    assert failed is not None
+    return apply(replace(scene.workspace(faults), atomic=True, changeset=next_attempt(failed, "bot")))
+
+
+def _bot(scene: Scene, faults: Faults | None) -> VerbOutcome:
+    """The job of the bot after a merge, which applies as `gitops.yaml` says."""
+    assert isinstance(scene, BranchScene)
+    local = scene.bots_project(faults)
+    bot = local.bot(local.forge(), "local", local.person(), lambda _: None)
+    lines = list(run_verb(bot, "apply", ManualEvent()))
+    assert combined_result(line.result for line in lines) is RunResult.DONE, [line.text for line in lines]
+    return VerbOutcome(config_dir="")
+
+
+STORIES: Mapping[str, Callable[[Scene, Faults | None], VerbOutcome]] = {
+    "whole": land,
+    "parts": land,
+    "resume": land,
+    "forward": land,
+    "finish": land,
+    "other": land,
+    "take-back": _fail,
+    "give-up": _give_up,
+    "retry": _retry,
+    "bot": _bot,
+}
+"""`resume` comes after a death among what is staged, `forward` after one behind the pivot, `finish` after a delete that was
+refused behind the commit, `other` where something else is declared after a death. `take-back` is a run that fails."""
+
+
+_WHOLLY = ("whole", "take-back", "other")
+_MILESTONES = ("cluster_apply.", "changeset.")
+
+
+def moments(story: str, reached: list[str]) -> list[tuple[str, int]]:
+    """The visits at which a run dies: each point once in each phase, which begins at a milestone.
+
+    A run that goes through the same phases as another one dies once at each point: in the last part of several, else where the
+    point is reached first.
+    """
+    found = visits(reached)
+    if story not in _WHOLLY:
+        return list(dict(found if story == "parts" else reversed(found)).items())
+    phase, seen, chosen = "", set(), []
+    for point, visit in found:
+        phase = point if point.startswith(_MILESTONES) else phase
+        if (phase, point) not in seen:
+            seen.add((phase, point))
+            chosen.append((point, visit))
+    return chosen
+
+
+class AtomicStarts(Starts):
+    """What each run finds."""
+
+    def _ground(self) -> Scene:
+        return self._once("ground", self._import, _make)
+
+    def _whole(self) -> Scene:
+        return self._once("whole", self._ground, lambda scene: _declare(scene, WHOLE))
+
+    _take_back = _bot = _whole
+
+    def _parts(self) -> Scene:
+        return self._once("parts", self._ground, lambda scene: _declare(scene, PARTS))
+
+    def _resume(self) -> Scene:
+        return self._once("resume", self._whole, lambda scene: _die(scene, STAGED))
+
+    _give_up = _resume
+
+    def _forward(self) -> Scene:
+        return self._once("forward", self._whole, lambda scene: _die(scene, COMMIT))
+
+    def _other(self) -> Scene:
+        return self._once("other", self._resume, lambda scene: scene.edit(OTHER))
+
+    def _finish(self) -> Scene:
+        return self._once("finish", self._whole, _leave_unfinished)
+
+    def _retry(self) -> Scene:
+        return self._once("retry", self._whole, lambda scene: _fail(scene, None))
+
+
+def _make(scene: Scene) -> None:
+    succeed(import_cluster(scene.workspace()))
+    scene.fill_after_import()
+    scene.edit(MADE)
+    succeed(apply(scene.workspace()))
+    for graph, records in ROWS.items():
+        scene.load(graph, records)
+
+
+def _declare(scene: Scene, files: Mapping[str, str]) -> None:
+    scene.edit(files)
+    succeed(scene.approve(OLD))
+
+
+def _die(scene: Scene, point: str) -> None:
+    die(scene, "whole", point, program=PROGRAM)
+    unlock(scene)
+
+
+def _leave_unfinished(scene: Scene) -> None:
+    outcome = land(scene, FailAtVisit(DELETE, 1))
+    (record,) = outcome.changesets
+    assert not outcome.ok
+    assert (record.state, record.needs_attention) == ("drained", True)
+
+
+if __name__ == "__main__":
+    perform(Run(**json.loads(sys.argv[1])), ATOMIC_SCENES, STORIES)
