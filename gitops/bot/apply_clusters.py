@@ -1,11 +1,12 @@
 """Applies: bring a cluster to the newest commit of its target branch, whatever commit an event named.
 
-1. Read the ledger position, and find the change requests that the new commits merged, and their authors.
-2. If the trust rules ask for the forge's own verdict, check it for each of these commits.
+1. Read the ledger position and the branch, and choose the merge that comes next: see `gitops.changesets.queue`.
+2. Find the change requests that its commits merged, and their authors. If the trust rules ask for the forge's own verdict, check
+   it for each of these commits.
 3. Import the cluster if it has no ledger. If it is declared elsewhere than its ledger records it: `gitops.bot.move_cluster`.
 4. Apply. The first push is the entry with its intents: a ledger that refuses it ends the run before any side effect.
 5. Set the status, record the deployment, write the comments.
-6. Repeat if the branch has moved: another run may have found the lock held, and ended.
+6. Repeat while merges wait: the branch may have moved, and another run may have found the lock held, and ended.
 7. Plan the other open requests again.
 
 Events get lost, repeated and delayed. None of that matters, because only the ledger and the branch decide what is applied.
@@ -28,17 +29,20 @@ from gitops.bot.move_cluster import move_cluster
 from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, requests_of_cluster
 from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
-from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of
+from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
+from gitops.bot.waiting_merges import interrupted_merge, last_step, next_merge, read_queue
+from gitops.changesets.queue import Step
 from gitops.cluster.workspace import ChangesetFacts, Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, ReviewDecision
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.changeset import BLOCKING, Changeset, ChangesetSource, ChangesetState, RuntimeState
+from gitops.model.changeset import Changeset, ChangesetSource, ChangesetState, RuntimeState
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan
@@ -50,46 +54,71 @@ _MOST_ROUNDS = 10
 _APPLIED, _WAITING = "gitops/applied", "gitops/waiting"
 
 
-def apply_cluster(
-    context: EventContext, rule: ClusterRule, push: Push | None = None, notes: tuple[str, ...] = ()
-) -> Iterator[LogLine]:
-    """Apply the newest commit of a cluster's branch, and again if the branch moved during the run.
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """How a step ended: where the cluster is now, None where no further step may follow; `refused` before it was planned."""
 
-    An interrupt starts no further round. `push` is what the event says about a push; `notes` are lines for the comment about how
-    this run was started.
+    rule: ClusterRule | None
+    refused: bool = False
+
+
+def apply_cluster(
+    context: EventContext,
+    rule: ClusterRule,
+    push: Push | None = None,
+    notes: tuple[str, ...] = (),
+    *,
+    asked: bool = False,
+    again: str | None = None,
+) -> Iterator[LogLine]:
+    """Apply the merges that wait on a cluster's branch, also those that come in during the run; without any, what is left.
+
+    An interrupt starts no further one. `push` is what the event says about a push; `notes` are lines for the comment about how
+    this run was started. `asked`: a person wants it, so that a merge whose changeset failed is tried again. `again` is such a
+    merge to begin with.
     """
-    applied: str | None = None
+    tried: list[str] = []
+    together = False
     for _ in range(_MOST_ROUNDS):
         if context.bot.cancel.requested:
             yield LogLine(f"apply of {rule.name}: interrupted before it began", RunResult.LOST)
             return
-        newest = _interrupted(context, rule) or context.project.head_of(rule.ref)
-        if newest is None:
+        head = context.project.head_of(rule.ref)
+        if head is None:
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return
-        if newest == applied:
+        queue = read_queue(context, rule, head)
+        first = interrupted_merge(context, rule) or (None if tried else again)
+        pushed = () if push is None else (push.new,)
+        if first is not None:
+            step: Step | None = None if first in tried else queue.up_to(first)
+        else:
+            step = next_merge(context, rule, queue, tried, pushed, together=together)
+        if step is None and not tried:
+            step, failed = last_step(context, rule, queue)
+            if failed is not None and not asked:
+                yield _not_repeated(rule, failed)
+                return
+        if step is None:
             return
-        applied = newest
-        after = yield from _apply_commit(context, rule, newest, push, notes)
+        tried.append(step.commit)
+        applied = yield from _apply_step(context, rule, step, push, notes)
         # The branch was listed after the lock was released: a run that found the lock held had seen its merge before that.
         context.refresh(rule, relist=False)
-        if after is None:
+        if applied.rule is None:
             return
-        rule = after
+        rule, together = applied.rule, together or applied.refused
+        left = step.left
+    if left:
+        yield LogLine(f"apply of {rule.name}: {left} more commits wait; to go on: gitops bot apply", RunResult.LOST)
 
 
-def _interrupted(context: EventContext, rule: ClusterRule) -> str | None:
-    """The merge of an atomic changeset that an interrupted run left open: it is the one to go on with, before any later one."""
-    for record in context.project.tools.ledger(rule).changesets().open:
-        merge = record.source.merge_commit
-        if (
-            record.atomic
-            and record.state in BLOCKING
-            and merge is not None
-            and context.store.resolve(merge) is not None
-        ):
-            return merge
-    return None
+def _not_repeated(rule: ClusterRule, failed: Changeset) -> LogLine:
+    """What to do about a merge that failed, which an event does not repeat."""
+    merge, number = failed.source.merge_commit or "", failed.source.pull_request
+    way = f"gitops changeset retry {failed.key}" + (f", or comment /gitops retry on request {number}" if number else "")
+    text = f"changeset {failed.key} of commit {merge[:12]} failed, and is not repeated by itself: merge a fix, or {way}"
+    return LogLine(f"apply of {rule.name}: {text}", RunResult.WAITS)
 
 
 def plan_open_requests(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]:
@@ -115,13 +144,14 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
     moves = context.project.scope_waits(rule, position, context.config)
     # What waits is not read from statuses: a refresh sets them to what it observed.
     if not position.converged or open_debts(view.state) or new_rules or moves:
-        yield from apply_cluster(context, rule)
+        yield from apply_cluster(context, rule, asked=True)
 
 
-def _apply_commit(
-    context: EventContext, rule: ClusterRule, commit: str, push: Push | None, notes: tuple[str, ...]
-) -> Generator[LogLine, None, ClusterRule | None]:
-    """Apply one commit of the branch and report it. Returns where the cluster is then, None if it was taken out."""
+def _apply_step(
+    context: EventContext, rule: ClusterRule, step: Step, push: Push | None, notes: tuple[str, ...]
+) -> Generator[LogLine, None, _Applied]:
+    """Apply one commit of the branch and report it."""
+    commit = step.commit
     subject = comment_subject(rule, 0, commit, commit)
     try:
         # Read again: the origins depend on what is applied, and another run may have applied since the event was read.
@@ -131,33 +161,40 @@ def _apply_commit(
         # Those of the branch that are not applied yet, newest first; before the first apply the newest alone.
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         # Another cluster of the branch may have moved it: its requests hear nothing of this one.
-        asked = [c.id for c in commits[:MOST_ASKED] if commit_changes(context.project, rule, c)]
-        merged = requests_merged_by(context.forge, rule, asked)
+        merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
         waiting = requests_merged_by(context.forge, rule, [applied]) if applied and not position.converged else ()
-        # What a request of an earlier commit reports is replaced only by the news that nothing of it waits any more.
-        earlier = () if applied == commit else tuple(r for r in waiting if r not in merged)
-        requests = merged if earlier else tuple({r.number: r for r in (*waiting, *merged)}.values())
+        # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
+        own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
+        others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
+        earlier = others if own or applied != commit else ()
+        requests = own if earlier else (*others, *own)
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
         if missing:
             yield from _report_refused(context, subject, "apply", missing)
-            return rule
+            return _Applied(rule, refused=True)
         # The forge is asked before the lock is taken.
         known = context.known_origins(rule, head=commit, merged=merged, announced=push)
         if not applied:
             started = import_cluster(context.workspace_at(rule, commit, known, in_place=True))
             if not started.ok:
-                yield from _report_refused(context, subject, "import", started.diagnostics)
-                return rule
+                held = yield from _report_refused(context, subject, "import", started.diagnostics)
+                return _Applied(None if held else rule, refused=True)
             yield LogLine(f"import of {rule.name}: ledger started")
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
         source = ChangesetSource(rule.branch, commit, applied, subject.request or None, context.bot.actor)
-        facts = ChangesetFacts(source, covers=tuple(reversed([each.id for each in commits])))
+        facts = ChangesetFacts(source, covers=step.covers)
         outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts)
     except GitopsError as error:
-        yield from _report_refused(context, subject, "apply", diagnostics_of(error))
-        return rule
+        held = yield from _report_refused(context, subject, "apply", diagnostics_of(error))
+        return _Applied(None if held else rule, refused=True)
+    if (busy := _lock_held(outcome.diagnostics)) is not None:
+        yield busy
+        return _Applied(None)
+    if not step.covers and commit != applied and _did_nothing(outcome):
+        yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
+        return _Applied(after)
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once, and get no report"] if more else []
     if outcome.ok and outcome.converged and earlier:
@@ -166,7 +203,8 @@ def _apply_commit(
     yield from _report_applied(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
-    return after
+    lost = result_of(outcome.diagnostics) is RunResult.LOST
+    return _Applied(None if lost else after)
 
 
 def _carry_out(
@@ -207,6 +245,10 @@ def _carry_out(
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics, *unknown)), left, rule
 
 
+def _did_nothing(outcome: ApplyOutcome) -> bool:
+    return outcome.ok and outcome.converged and not (outcome.changes or outcome.state_written)
+
+
 def _unknown_authors(workspace: Workspace, outcome: ApplyOutcome) -> Diagnostics:
     """Warnings about changes that wait and whose authors are unknown, before a person approves them in vain."""
     found, known = Diagnostics(), {(problem.code, problem.path) for problem in outcome.diagnostics}
@@ -236,14 +278,16 @@ def _missing_verdict(
 
 def _report_refused(
     context: EventContext, subject: CommentSubject, command: str, problems: tuple[Diagnostic, ...]
-) -> Iterator[LogLine]:
+) -> Generator[LogLine, None, bool]:
+    """Report what could not even begin. Returns whether another run is at work, which is not a failure."""
     held = _lock_held(problems)
     if held is not None:
         yield held
-        return
+        return True
     yield from report_refusal(context, subject, command, problems)
     text = problems[0].code if problems else ""
     yield from record_deployment(context, subject, DeploymentState.FAILURE, text)
+    return False
 
 
 def _report_applied(
@@ -262,10 +306,6 @@ def _report_applied(
 
     `before` is the plan of what waited already, `notes` are on how it started, and `found` on what it met.
     """
-    held = _lock_held(outcome.diagnostics)
-    if held is not None:
-        yield held
-        return
     done = outcome.ok and outcome.converged
     subjects = [replace(subject, request=r.number) for r in requests] or [subject]
     owed = () if outcome.state is None else open_debts(outcome.state)

@@ -8,7 +8,7 @@ line is exactly a command. 6. The comment is not older than the head that it is 
 that is made now. 8. The command is carried out and answered by a reaction; a refusal is shown in the comment of the bot as well.
 
 A comment that is delivered twice does no harm, and needs no memory: to plan, explain or apply again changes nothing by itself, an
-unlock names the one lock that it removes, and an approval is not given twice.
+unlock names the one lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.apply_clusters import apply_cluster
 from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.results import LogLine, RunResult, combined_result, logged
+from gitops.bot.retry import retry_merge
 from gitops.cluster.status import force_unlock
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
@@ -110,7 +110,7 @@ def _carry_out(
     if command.action is CommandAction.UNLOCK:
         yield from _unlock(context, rule, command.lock_id)
     elif command.action is CommandAction.RETRY and request.state is RequestState.MERGED:
-        yield from apply_cluster(context, rule)
+        yield from retry_merge(context, rule, request.merged_as)
     elif request.state is not RequestState.OPEN:
         raise GitopsError(Code.REQUEST_CLOSED, f"request {request.number} is {request.state.value}")
     elif command.action is CommandAction.APPROVE:

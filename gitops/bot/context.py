@@ -166,6 +166,18 @@ class EventContext:
             # The plan of that request reports the problem; to call all of it changed would be a false alarm.
             return frozenset()
 
+    def differs(self, rule: ClusterRule, before: str, after: str) -> frozenset[Address] | None:
+        """What two commits of a branch declare differently for a cluster; None where one of them cannot be loaded."""
+        store, open_tree = self.store, self.project.tools.open_tree
+        try:
+            old, new = (store.subtree(store.commit(c).tree, rule.path) for c in (before, after))
+            if old is None or new is None:
+                return None
+            left, right = (open_tree(store, tree, rule.path) for tree in (old, new))
+            return self._differences.certain(left, right, store.changed_paths(old, new))
+        except GitopsError:
+            return None
+
     def branch_plan(self, rule: ClusterRule, commit: str) -> Plan | None:
         """What of a commit of the branch is not applied, before anything else is merged; None if all is, or if it has no plan."""
         key = rule.name, commit

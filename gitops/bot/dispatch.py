@@ -100,7 +100,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
         case "apply", ManualEvent() | TimerEvent():
             for rule in context.clusters:
                 if cluster in (None, rule.name):
-                    yield from apply_cluster(context, rule)
+                    yield from apply_cluster(context, rule, asked=isinstance(event, ManualEvent))
                     yield from plan_open_requests(context, rule)
         case "verify", QueueEvent() as group:
             yield from verify_group(context, group)

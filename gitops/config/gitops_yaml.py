@@ -148,13 +148,15 @@ class ApprovalRule(_Part):
 class ApplyRule(_Part):
     """How merges are applied; `node_timeout` is how long a run waits for one change that may be interrupted.
 
-    `atomicity` says whether a merge lands whole or not at all, or what can land.
+    `atomicity` says whether a merge lands whole or not at all, or what can land; `queue` whether merges that wait are applied one
+    after the other, or all at once.
     """
 
     parallel: Annotated[int, Field(ge=1, le=64)] | None = None
     fail_fast: bool = False
     node_timeout: _Duration = timedelta(minutes=10)
     atomicity: Literal["atomic", "best_effort"] = "best_effort"
+    queue: Literal["one_per_merge", "coalesce"] = "one_per_merge"
 
 
 class ForgeRule(_Part):

@@ -27,6 +27,7 @@ _WORDS = {
     "approvals.gates": ("lossy",),
     "apply.fail_fast": _TRUTH,
     "apply.atomicity": ("atomic", "best_effort"),
+    "apply.queue": ("one_per_merge", "coalesce"),
     "forge.kind": ("github", "gitlab", "gitea", "local"),
     "forge.commands": ("write", "maintain", "admin"),
     "forge.checks": _TRUTH,

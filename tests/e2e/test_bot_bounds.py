@@ -25,6 +25,10 @@ def _sweep(stage: Stage) -> list[LogLine]:
     return list(run_verb(stage.bot(), "sweep", ManualEvent()))
 
 
+COALESCE = "apply: {queue: coalesce}\n"
+"""All that waits is brought in at once, so that there is more of it than is asked about."""
+
+
 def _ask_about_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("apply_clusters", "authors"):
         monkeypatch.setattr(f"gitops.bot.{module}.MOST_ASKED", 1)
@@ -51,6 +55,7 @@ def test_whoever_was_squashed_is_asked_for(stage: Stage) -> None:
 
 def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     _ask_about_one(monkeypatch)
+    stage.configure(COALESCE)
     before = _landed(stage)
     assert stage.loop.sign_approval("alice", "graph.legacy", blind=True).ok
     notes = stage.pushed(before, stage.loop.tip())
@@ -64,6 +69,7 @@ def test_beyond_the_bound_nobodys_approval_counts(stage: Stage, monkeypatch: pyt
 
 def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     _ask_about_one(monkeypatch)
+    stage.configure(COALESCE)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)
@@ -76,6 +82,7 @@ def test_beyond_the_bound_what_needs_no_approval_is_applied(stage: Stage, monkey
 
 def test_more_requests_than_are_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gitops.bot.apply_clusters._MOST_REPORTED", 1)
+    stage.configure(COALESCE)
     before = stage.loop.tip()
     stage.propose("alice", "query", {"cluster/notes.gq": QUERY})
     stage.land(1)

@@ -20,6 +20,7 @@ from gitops.forge.events import CommentEvent, Event, PushEvent
 from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewDecision, ReviewState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.model.changeset import Changeset
 from gitops.model.ledger import LockInfo
 from gitops.wiring.project import LocalProject
 from tests.support.loop import APPROVALS, CLUSTER, MAIN, Loop, email
@@ -148,6 +149,18 @@ class Stage:
         )
         loop.store.update_refs([_update(loop, MAIN, new)])
         loop.book.mark_merged(number, new)
+        return new
+
+    def changesets(self) -> list[Changeset]:
+        """Those of the cluster, the newest first."""
+        ledger = self.local.ledger(self.local.project.config().cluster(CLUSTER))
+        return [record for key in ledger.changeset_keys() if (record := ledger.changeset(key)) is not None]
+
+    def configure(self, text: str) -> str:
+        """More in `gitops.yaml` on main, pushed by nobody whom the bot heard of; the new tip."""
+        known = self.loop.file(self.loop.tip(), "gitops.yaml") or b""
+        new = self.loop.commit("alice", {"gitops.yaml": known + text.encode()})
+        self.loop.store.update_refs([_update(self.loop, MAIN, new)])
         return new
 
     def pushed(self, old: str, new: str, pusher: str | None = None) -> list[LogLine]:

@@ -1,0 +1,102 @@
+"""What a run of the bot reads to find the merge that it applies next; the decision is that of `gitops.changesets.queue`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from gitops.bot.authors import requests_merged_by
+from gitops.bot.changes import commit_changes
+from gitops.bot.context import EventContext
+from gitops.changesets.answer import newest_attempt
+from gitops.changesets.queue import Step, WaitingCommit, next_step, whole_line
+from gitops.config.gitops_yaml import ClusterRule
+from gitops.core.dataclass import dataclass
+from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The commits of a branch that are not applied, up to its `head`, the oldest first; they were tried up to one of `tried`."""
+
+    line: tuple[WaitingCommit, ...]
+    tried: frozenset[str]
+    head: str
+    applied: str | None
+
+    def up_to(self, merge: str) -> Step:
+        """The step that brings in a merge, whether it was tried or not, with everything before it."""
+        ids = [each.id for each in self.line]
+        return whole_line(self.line[: ids.index(merge) + 1] if merge in ids else (), merge)
+
+
+def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
+    """What waits on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
+    store, applied = context.store, context.position(rule).applied
+    if applied is None:
+        return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
+    commits = reversed(store.commits_between(applied, head, first_parent=True))
+    line = tuple(WaitingCommit(each.id, commit_changes(context.project, rule, each)) for each in commits)
+    covered = context.project.tools.ledger(rule).changesets().index.covered
+    return Queue(line, frozenset(filter(None, [covered])), head, applied)
+
+
+def next_merge(
+    context: EventContext,
+    rule: ClusterRule,
+    queue: Queue,
+    tried: Iterable[str],
+    pushed: Iterable[str],
+    *,
+    together: bool,
+) -> Step | None:
+    """The step that comes next; None if nothing that touches the cluster waits. Raises GitopsError.
+
+    `tried` is what this run has tried, `pushed` are the newest commits of pushes that it knows of. With `together` all that waits
+    is one step.
+    """
+    applied, store = queue.applied, context.store
+    # A branch that does not continue what is applied, or that declares the cluster elsewhere, is looked at as a whole.
+    together = together or context.config.apply.queue == "coalesce" or applied is None
+    together = together or len(queue.line) == 1 or not store.is_ancestor(applied or "", queue.head)
+    together = together or context.project.scope_waits(rule, context.position(rule), context.config)
+    ends = frozenset(pushed)
+
+    def ends_merge(commit: str) -> bool:
+        requests = requests_merged_by(context.forge, rule, [commit]) if commit not in ends else ()
+        return commit in ends or any(commit in (each.merged_as, each.head) for each in requests)
+
+    return next_step(
+        queue.line,
+        queue.tried.union(tried),
+        coalesce=together,
+        ends_merge=ends_merge,
+        differs=cache(lambda commit: context.differs(rule, applied or "", commit)),
+    )
+
+
+def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Step, Changeset | None]:
+    """The step of a run in which nothing new waits, and the atomic changeset of its merge if that failed. Raises GitopsError."""
+    step = whole_line(queue.line, queue.head)
+    found = newest_changesets(context, rule, step.covers[-1]) if step.covers else ()
+    return step, next((each for each in found if each.atomic and each.state is ChangesetState.FAILED), None)
+
+
+def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
+    """The changesets of the newest attempt to bring in a merge. Raises GitopsError."""
+    ledger = context.project.tools.ledger(rule)
+    return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
+
+
+def interrupted_merge(context: EventContext, rule: ClusterRule) -> str | None:
+    """The merge of an atomic changeset that an interrupted run left open: it is the one to go on with, before any later one."""
+    for record in context.project.tools.ledger(rule).changesets().open:
+        merge = record.source.merge_commit
+        if (
+            record.atomic
+            and record.state in BLOCKING
+            and merge is not None
+            and context.store.resolve(merge) is not None
+        ):
+            return merge
+    return None
