@@ -7,7 +7,7 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, Commit, RefUpdate
-from gitops.ledger.trust import trust_at
+from gitops.ledger.trust import trust_at, trust_waits
 
 
 def changes_cluster(project: Project, rule: ClusterRule, target: str | None, head: str) -> bool:
@@ -35,6 +35,31 @@ def trees_differ(project: Project, rule: ClusterRule, ours: str, theirs: str) ->
         return trust_at(store, ours) != trust_at(store, theirs)
     except GitopsError:
         return True
+
+
+def brings_nothing(project: Project, rule: ClusterRule, commit: str) -> bool:
+    """Whether a commit of the cluster's branch has nothing that a changeset would bring in, if none is recorded for it.
+
+    1. Its folder, keys and rules are those that were applied last, or those of the merge that was tried last: another merge made
+    them so. 2. It is part of what is applied, and changed none of them, or nothing of the cluster waits. Raises GitopsError.
+    """
+    store, position = project.tools.store, project.position(rule)
+    if store.resolve(commit) is None:
+        project.head_of(rule.ref)
+    if store.resolve(commit) is None or position.applied is None or position.trust is None:
+        return False
+    found = store.commit(commit)
+    # A shallow clone, as jobs have it, lacks the commit that was applied, but its folder and its rules are known.
+    same = store.subtree(found.tree, rule.path) == position.tree
+    if commit != position.applied and same and not trust_waits(store, commit, position.trust.digest):
+        return True
+    covered = project.tools.ledger(rule).changesets().index.covered or commit
+    tried = None if covered == commit or store.resolve(covered) is None else store.commit(covered)
+    if tried is not None and not trees_differ(project, rule, found.tree, tried.tree):
+        return True
+    if store.resolve(position.applied) is None or not store.is_ancestor(commit, position.applied):
+        return False
+    return position.converged or not commit_changes(project, rule, found)
 
 
 def is_merged_by(project: Project, request: ChangeRequest, update: RefUpdate) -> bool:

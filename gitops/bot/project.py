@@ -155,6 +155,7 @@ class Project:
         )
         return LedgerPosition(
             applied=source,
+            tree=None if entry.source is None else entry.source.tree,
             origins=() if converged else waiting,
             converged=converged,
             trust=view.trust,

@@ -19,9 +19,10 @@ _OF_A_MERGE = frozenset({ChangesetKind.MERGE, ChangesetKind.RETRY})
 
 
 class Answer(StrEnum):
-    """What became of a changeset or a merge."""
+    """What became of a changeset or a merge. NO_CHANGE: the merge has nothing for a changeset to bring in."""
 
     WAITING = "waiting"
+    NO_CHANGE = "no_change"
     DONE = "done"
     FAILED = "failed"
 

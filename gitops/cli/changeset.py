@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import secrets
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gitops.bot.changes import brings_nothing, trees_differ
 from gitops.changesets.answer import Answer, Until
 from gitops.changesets.stream import StreamItem
 from gitops.cli.cluster import apply, folder_of, project_of
 from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_lines, say_report, show_error, show_form
 from gitops.cluster.changesets import (
+    BringsNothing,
     Pacing,
     WatchedChangeset,
     WatchRules,
@@ -23,6 +26,7 @@ from gitops.cluster.changesets import (
 from gitops.cluster.steer import Steering
 from gitops.config.cluster_yaml import load_header
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.documents.forms import is_line
@@ -46,14 +50,14 @@ if TYPE_CHECKING:
     from gitops.ledger.port import LedgerStore
 
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
-_ANSWERS = {Answer.DONE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
+_ANSWERS = {Answer.DONE: OK, Answer.NO_CHANGE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
 _PARTS = 1 << 16
 _UNNAMED = "cluster"
 
 
 def list_all(options: argparse.Namespace) -> int:
     """`gitops changeset list`."""
-    cluster, ledger, _ = _open(options)
+    cluster, ledger = (opened := _open(options)).cluster, opened.ledger
     state = None if options.state is None else ChangesetState(options.state)
     found = list_changesets(ledger, ended=options.all, state=state, limit=options.limit)
     if options.json:
@@ -72,8 +76,8 @@ def show(options: argparse.Namespace) -> int:
     """
     wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
     try:
-        _, ledger, _ = _open(options)
-        records = find_changesets(ledger, wanted)
+        ledger = (opened := _open(options)).ledger
+        records = find_changesets(ledger, wanted, opened.brings_nothing)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
         for each in records:
             try:
@@ -85,7 +89,12 @@ def show(options: argparse.Namespace) -> int:
     except GitopsError as error:
         code = show_error(error, options, as_json=options.json)
         return _code_of(error) if options.exit_code else code
-    if options.json:
+    if not records:
+        if options.json:
+            show_form({"ok": True, "no_change": True, "changesets": [], "diagnostics": []})
+        else:
+            say_report(_no_change(opened.cluster, wanted), options)
+    elif options.json:
         forms = [record_form(each) for each in records]
         if options.events:
             forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
@@ -112,10 +121,14 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
             say("\n".join(item_lines(item)), flush=True)
 
     try:
-        cluster, ledger, _ = _open(options)
-        found, records = watch_changeset(ledger, cluster, wanted, rules, pacing, emit)
+        opened = _open(options)
+        found, records = watch_changeset(
+            opened.ledger, opened.cluster, wanted, rules, pacing, emit, opened.brings_nothing
+        )
         if found is Answer.WAITING:
             raise _time_over(wanted, bool(records))
+        if found is Answer.NO_CHANGE and not (options.json or options.quiet):
+            say(_no_change(opened.cluster, wanted))
     except UsageError:
         raise
     except GitopsError as error:
@@ -129,8 +142,7 @@ def fail(options: argparse.Namespace) -> int:
     _check_key(options.key)
     if not is_line(options.error):
         raise UsageError(Code.USAGE_ERROR, "--error is one line without control characters")
-    _, ledger, _ = _open(options, writes=True)
-    steering = Steering(ledger, SystemClock(), RandomIds(), actor_of(options))
+    steering = Steering(_open(options, writes=True).ledger, SystemClock(), RandomIds(), actor_of(options))
     record = steering.fail(options.key, options.error, force=options.force)
     if options.json:
         show_form({"ok": True, "changeset": record_form(record), "diagnostics": []})
@@ -145,7 +157,7 @@ def fail(options: argparse.Namespace) -> int:
 def retry(options: argparse.Namespace) -> int:
     """`gitops changeset retry`: an apply whose changeset is the next attempt. Raises ConflictError `changeset_state_invalid`."""
     _check_key(options.key)
-    _, ledger, head = _open(options, writes=True)
+    ledger = (opened := _open(options, writes=True)).ledger
     (record,) = find_changesets(ledger, WatchedChangeset(options.key))
     if record.state is not ChangesetState.FAILED:
         raise ConflictError(
@@ -156,8 +168,8 @@ def retry(options: argparse.Namespace) -> int:
     if record.key not in {each.key for each in newest}:
         fix = f"show that one: gitops changeset show {newest[-1].key}"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, "another attempt has followed", path=record.key, fix=fix)
-    if head is not None and merge is not None and head != merge:
-        detail = f"the branch has moved on to {head[:12]}, whose changeset brings this merge in"
+    if merge is not None and opened.moved_on(merge):
+        detail = "a later merge of the branch touches the cluster, and its changeset brings this one in"
         fix = "apply the branch: gitops apply"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix=fix)
     return apply(options, record)
@@ -190,8 +202,22 @@ def _check_key(key: str) -> None:
         raise UsageError(Code.USAGE_ERROR, detail, fix="list the keys: gitops changeset list --all")
 
 
-def _open(options: argparse.Namespace, *, writes: bool = False) -> tuple[str, LedgerStore, str | None]:
-    """The name of the cluster, its ledger, and the head of its branch if it has one. Raises GitopsError, UsageError.
+def _no_change(cluster: str, wanted: WatchedChangeset) -> str:
+    return f"commit {wanted.commit} has nothing to apply to {cluster}: no changeset is recorded for it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A cluster and its ledger; `moved_on` says whether its branch has other content of the cluster than a commit."""
+
+    cluster: str
+    ledger: LedgerStore
+    brings_nothing: BringsNothing = lambda _: False
+    moved_on: Callable[[str], bool] = lambda _: False
+
+
+def _open(options: argparse.Namespace, *, writes: bool = False) -> _Opened:
+    """The cluster that a command is about. Raises GitopsError, UsageError.
 
     To one who `writes` to a branch ledger an entry has to have an author: UsageError `actor_required`.
     """
@@ -199,11 +225,16 @@ def _open(options: argparse.Namespace, *, writes: bool = False) -> tuple[str, Le
     if local is not None:
         if writes:
             local.person()
-        rule = local.rule(options.cluster, options.config)
-        return rule.name, local.ledger(rule), local.project.head_of(rule.ref) if writes else None
+        rule, project = local.rule(options.cluster, options.config), local.project
+
+        def moved_on(commit: str) -> bool:
+            head, store = project.head_of(rule.ref), project.tools.store
+            return head is not None and trees_differ(project, rule, store.commit(head).tree, store.commit(commit).tree)
+
+        return _Opened(rule.name, local.ledger(rule), lambda commit: brings_nothing(project, rule, commit), moved_on)
     workspace = folder_of(options, None)
     header, problems = load_header(workspace.tree)
     if header is None:
         problem = next(iter(problems))
         raise GitopsError(problem.code, problem.message, path=problem.path, fix=problem.fix)
-    return header.name or _UNNAMED, workspace.open_stores(header.storage).ledger, None
+    return _Opened(header.name or _UNNAMED, workspace.open_stores(header.storage).ledger)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from gitops.bot.changes import brings_nothing
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine
 from gitops.cluster.steer import Steering
@@ -113,11 +114,14 @@ class ServedRepository:
                 return False
             return project.tools.store.resolve(commit) is not None and project.tools.store.is_ancestor(commit, head)
 
+        def brings(commit: str) -> bool:
+            return brings_nothing(project, rule, commit)
+
         def steering(actor: str) -> Steering:
             local.person()
             return Steering(ledger, project.tools.clock, project.tools.ids, actor)
 
-        return ServedCluster(name, self.name, rule.ref, ledger, merged, steering, project.tools.relist)
+        return ServedCluster(name, self.name, rule.ref, ledger, merged, brings, steering, project.tools.relist)
 
     def _open(self) -> tuple[LocalProject, ForgeChoice]:
         """The repository as it is now, and its forge."""

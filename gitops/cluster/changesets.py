@@ -1,6 +1,7 @@
 """The changesets of a cluster for people and programs: list them, find one, and watch one until it has an answer.
 
-These verbs only read: they take no lock and need no cluster folder.
+These verbs only read: they take no lock and need no cluster folder. Whether a merge has anything that a changeset would bring in
+is not recorded: the caller finds it out from git (`BringsNothing`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gitops.model.changeset import ENDED, Changeset, ChangesetState
 from gitops.model.ledger import LedgerState
 
 __all__ = [
+    "BringsNothing",
     "Pacing",
     "WatchRules",
     "WatchedChangeset",
@@ -29,6 +31,9 @@ __all__ = [
     "read_stream",
     "watch_changeset",
 ]
+
+BringsNothing = Callable[[str], bool]
+"""Whether a merge commit without a changeset has nothing for one to bring in. Raises GitopsError."""
 
 _SHORTEST, _LONGEST = 1.0, 10.0
 _JITTER = 0.25
@@ -84,14 +89,16 @@ def list_changesets(
     return tuple(islice((each for each in found if state in (None, each.state)), limit))
 
 
-def find_changesets(ledger: LedgerReader, wanted: WatchedChangeset) -> tuple[Changeset, ...]:
-    """The record of a changeset; of a merge commit those of all parts of its newest attempt.
+def find_changesets(
+    ledger: LedgerReader, wanted: WatchedChangeset, brings_nothing: BringsNothing = lambda _: False
+) -> tuple[Changeset, ...]:
+    """The record of a changeset; of a merge commit those of all parts of its newest attempt, none where it brings nothing.
 
     Raises GitopsError `changeset_not_found`, and as the ledger does.
     """
     _view(ledger)
     found = _records(ledger, wanted)
-    if not found:
+    if not found and not (wanted.commit and brings_nothing(wanted.commit)):
         raise GitopsError(
             Code.CHANGESET_NOT_FOUND, f"the ledger has no {wanted}", path=wanted.key or wanted.commit or ""
         )
@@ -99,7 +106,9 @@ def find_changesets(ledger: LedgerReader, wanted: WatchedChangeset) -> tuple[Cha
 
 
 def answer_now(wanted: WatchedChangeset, records: tuple[Changeset, ...], rules: WatchRules) -> Answer:
-    """What the records that were found say of what is looked for."""
+    """What the records that `find_changesets` found say of what is looked for."""
+    if wanted.commit is not None and not records:
+        return Answer.NO_CHANGE
     if wanted.commit is not None:
         return answer_of_merge(records, rules.until, require_converged=rules.require_converged)
     found = [answer(each, rules.until, require_converged=rules.require_converged) for each in records]
@@ -133,11 +142,13 @@ def watch_changeset(
     rules: WatchRules,
     pacing: Pacing,
     emit: Callable[[StreamItem], None],
+    brings_nothing: BringsNothing = lambda _: False,
 ) -> tuple[Answer, tuple[Changeset, ...]]:
     """Give out what happens to a changeset, which need not exist yet, until it has an answer or the time is over.
 
-    Returns the answer, WAITING when the time is over, with the records that it is about. A remote that does not answer for a
-    moment is asked again; at the end of the time its error is raised, and every other error at once.
+    Returns the answer, WAITING when the time is over, with the records that it is about. A merge without one that brings nothing
+    is not waited for. A remote that does not answer for a moment is asked again; at the end of the time its error is raised, and
+    every other error at once.
     """
     end, wait = pacing.clock.now() + rules.timeout, _SHORTEST
     position: int | None = None
@@ -146,6 +157,9 @@ def watch_changeset(
         failure, items = None, tuple[StreamItem, ...]()
         try:
             reading, keys = read_stream(ledger, cluster, timestamp(pacing.clock.now()), position, wanted)
+            nothing = wanted.commit is not None and not keys and brings_nothing(wanted.commit)
+            # What was recorded in the meantime counts.
+            nothing = nothing and _view(ledger).found and not _keys(ledger, wanted)
         except RemoteError as error:
             if not error.retryable:
                 raise
@@ -155,7 +169,10 @@ def watch_changeset(
             for item in items:
                 emit(item)
             position, records = reading.seq, reading.state.changesets
-            if (found := answer_now(wanted, records, rules)) is not Answer.WAITING:
+            if nothing:
+                return Answer.NO_CHANGE, ()
+            found = answer_now(wanted, records, rules) if records else Answer.WAITING
+            if found is not Answer.WAITING:
                 return found, records
         left = (end - pacing.clock.now()).total_seconds()
         if left <= 0 and failure is not None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gitops.changesets.stream import StreamItem, pull
-from gitops.cluster.changesets import WatchedChangeset, find_changesets, list_changesets, read_stream
+from gitops.cluster.changesets import BringsNothing, WatchedChangeset, find_changesets, list_changesets, read_stream
 from gitops.cluster.steer import Steering
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
@@ -74,8 +74,8 @@ class ApiToken:
 class ServedCluster:
     """A cluster of a served repository: its branch, its ledger, and what may be done to that.
 
-    `merged` says whether a commit is part of the branch. `steering` makes decisions in the name of a token. `refresh` has the
-    remote asked again, where its answers are kept.
+    `merged` says whether a commit is part of the branch, `brings_nothing` whether one has nothing for a changeset. `steering`
+    makes decisions in the name of a token. `refresh` has the remote asked again, where its answers are kept.
     """
 
     name: str
@@ -83,6 +83,7 @@ class ServedCluster:
     ref: str
     ledger: LedgerReader
     merged: Callable[[str], bool]
+    brings_nothing: BringsNothing
     steering: Callable[[str], Steering]
     refresh: Callable[[], object] = lambda: None
 
@@ -203,7 +204,9 @@ class ClusterApi:
     def _list(self, cluster: ServedCluster, query: Mapping[str, str]) -> ApiAnswer:
         limit = min(_MOST, _number("limit", query.get("limit", str(_MOST))))
         if (commit := query.get("commit")) is not None:
-            found = find_changesets(cluster.ledger, WatchedChangeset(commit=commit))[:limit]
+            found = find_changesets(cluster.ledger, WatchedChangeset(commit=commit), cluster.brings_nothing)[:limit]
+            if not found:
+                return ApiAnswer(200, {"ok": True, "cluster": cluster.name, "no_change": True, "changesets": []})
         else:
             state = query.get("state")
             if state is not None and state not in tuple(ChangesetState):
@@ -221,6 +224,9 @@ class ClusterApi:
         known = cluster.ledger.changeset_of(commit)
         if known:
             return ApiAnswer(200, {"ok": True, "created": False, "commit": commit, "changesets": list(known)})
+        if cluster.brings_nothing(commit):
+            form = {"ok": True, "created": False, "no_change": True, "commit": commit, "changesets": []}
+            return ApiAnswer(200, form)
         self._queue.enqueue(cluster.repository, PushEvent(cluster.ref, commit, commit, None))
         self._context.log(f"{cluster.repository}: {caller.name} asks for {cluster.name} at {commit[:12]}")
         key = changeset_key(cluster.name, "merge", commit)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from gitops.bot.changes import brings_nothing
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult
 from gitops.forge.events import ManualEvent, TimerEvent
 from gitops.forge.port import Permission
+from gitops.git.port import RefUpdate
 from gitops.model.changeset import Changeset, ChangesetState
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.changeset_stories import created, failed, landed, record
-from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, LEDGER, Loop
+from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -175,6 +177,46 @@ def test_a_retry_needs_the_permission_of_every_command(stage: Stage) -> None:
     made = _fail(stage, merge)
     assert "command_refused" in said(stage.say("99", 1, "/gitops retry"))
     assert stage.changesets()[0].key == made.key
+
+
+def _nothing(stage: Stage, commit: str) -> bool:
+    """Whether a job that waits for a commit has nothing to wait for."""
+    project = stage.local.project
+    return brings_nothing(project, project.config().cluster("brain"), commit)
+
+
+def _elsewhere(stage: Stage) -> str:
+    """A merge that does not touch the cluster, of which the bot hears nothing."""
+    new = stage.loop.commit("carol", {"README.md": stage.loop.tip().encode()})
+    stage.loop.store.update_refs([RefUpdate(MAIN, stage.loop.tip(), new)])
+    return new
+
+
+def test_15_a_merge_elsewhere_is_not_waited_for_while_nothing_before_it_waits(stage: Stage) -> None:
+    assert _nothing(stage, first := _elsewhere(stage))
+    (merge,) = _merge(stage, QUERY)
+    later = _elsewhere(stage)
+    # Until the merge before it has an answer, it may belong to that one, such as the last commit of a rebase.
+    assert (_nothing(stage, merge), _nothing(stage, later)) == (False, False)
+    made = _fail(stage, merge)
+    assert (_nothing(stage, merge), _nothing(stage, later)) == (False, True)
+    stage.say(BOB, 1, "/gitops retry")
+    assert stage.changesets()[0].retry_of == made.key
+    assert (_nothing(stage, first), _nothing(stage, later)) == (True, True)
+    assert not _nothing(stage, "1" * 40)
+
+
+def test_15_a_merge_with_an_empty_plan_is_answered_once_it_is_applied_and_one_that_waits_is_not(stage: Stage) -> None:
+    before = stage.loop.tip()
+    stage.propose("carol", "words", {"cluster/README.md": b"Other words.\n"})
+    words = stage.land(1)
+    assert not _nothing(stage, words)
+    stage.pushed(before, words)
+    assert _nothing(stage, words)
+    stage.propose("alice", "retire", dict(DELETE_LEGACY), words)
+    tip = stage.land(2)
+    assert verdict(stage.pushed(words, tip)) is RunResult.WAITS
+    assert (_nothing(stage, tip), _nothing(stage, _elsewhere(stage))) == (False, True)
 
 
 def test_a_merge_elsewhere_gets_no_status_and_no_changeset(stage: Stage) -> None:

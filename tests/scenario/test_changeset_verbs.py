@@ -12,6 +12,7 @@ import pytest
 from gitops.changesets.answer import Answer, Until
 from gitops.changesets.stream import FullState, StreamItem
 from gitops.cluster.changesets import (
+    BringsNothing,
     Pacing,
     WatchedChangeset,
     WatchRules,
@@ -98,11 +99,21 @@ class Watcher:
         next(self._meanwhile, lambda: None)()
 
     def watch(
-        self, wanted: WatchedChangeset, rules: WatchRules | None = None, reader: LedgerReader | None = None
+        self,
+        wanted: WatchedChangeset,
+        rules: WatchRules | None = None,
+        reader: LedgerReader | None = None,
+        brings_nothing: BringsNothing = lambda _: False,
     ) -> Answer:
         pacing = Pacing(self.clock, self._pause, lambda: 0.5)
         found, _ = watch_changeset(
-            reader or self.reader, "brain", wanted, rules or WatchRules(), pacing, self.items.append
+            reader or self.reader,
+            "brain",
+            wanted,
+            rules or WatchRules(),
+            pacing,
+            self.items.append,
+            brings_nothing,
         )
         return found
 
@@ -114,6 +125,16 @@ class Watcher:
 
 def names(happenings: list[Happening]) -> list[str]:
     return [type(each).__name__ for each in happenings]
+
+
+def test_15_a_merge_that_brings_nothing_is_not_waited_for(folder):
+    watcher, merge = Watcher(folder), WatchedChangeset(commit=MERGES[0])
+    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is Answer.NO_CHANGE
+    assert (watcher.pauses, watcher.seen) == ([], ["FullState"])
+    assert find_changesets(folder.reader, merge, MERGES[0].__eq__) == ()
+    # What is recorded counts, whatever git says.
+    folder.record(FIRST, *failed(FIRST))
+    assert watcher.watch(merge, brings_nothing=MERGES[0].__eq__) is Answer.FAILED
 
 
 def test_a_watcher_waits_for_a_changeset_that_does_not_exist_yet(ledgers):

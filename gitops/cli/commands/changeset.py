@@ -18,7 +18,8 @@ from gitops.cli.commands.arguments import (
 _VERBS = "gitops.cli.changeset"
 _STATES = ("preparing", "prepared", "rolling_back", "committed", "drained", "finalized", "failed")
 _EXITS = (
-    "exit codes: 0 committed, or finalized if that is asked for; 1 failed; 2 wrong usage; 3 it has not ended in time;"
+    "exit codes: 0 committed, or finalized if that is asked for, or nothing to apply; 1 failed; 2 wrong usage;"
+    " 3 it has not ended in time;"
     " 4 the changeset does not exist; 5 the ledger cannot be read"
 )
 _KEY = Argument("key", "KEY", "key of the changeset, such as chs-mzxw6ytboi4dsmrt", nargs="?")

@@ -53,7 +53,8 @@ class Program:
         def steering(actor: str) -> Steering:
             return Steering(self.ledger, CLOCK, SequentialIds(), actor)
 
-        return ServedCluster("brain", REPOSITORY, "refs/heads/main", self.ledger, MERGES.__contains__, steering)
+        merged, elsewhere = MERGES.__contains__, MERGES[8].__eq__
+        return ServedCluster("brain", REPOSITORY, "refs/heads/main", self.ledger, merged, elsewhere, steering)
 
     def handle(self, _: str, event: Event) -> Iterator[Any]:
         """Note what the bot is to do."""
@@ -200,6 +201,14 @@ def test_create_lets_the_bot_apply_what_was_merged_and_nothing_else(client):
     assert (form["created"], form["changesets"]) == (False, [ONE.key])
     assert refusal(client.post("brain/changesets", {"commit": "f" * 40}), 409) == "merge_not_current"
     assert len(client.events) == 1
+
+
+def test_15_a_merge_that_brings_nothing_has_no_changeset_and_is_not_applied(client):
+    found = form_of(client.get(f"brain/changesets?commit={MERGES[8]}"), 200)
+    assert (found["no_change"], found["changesets"]) == (True, [])
+    asked = form_of(client.post("brain/changesets", {"commit": MERGES[8]}), 200)
+    assert (asked["created"], asked["no_change"], asked["changesets"]) == (False, True, [])
+    assert client.events == []
 
 
 def test_commit_is_refused_with_the_reason(client):
