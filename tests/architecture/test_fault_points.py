@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-
-import pytest
+from functools import cache
 
 from gitops.core.fault_points import FAULT_POINTS
+from tests.support.code_texts import modules
 from tests.support.pages import ROOT, read_page
 
 _ROW = r"\b[CSD]\d\b"
 _REACHING = {"reach", "_fault_before", "_fault_after"}
-_SOURCES = [p for p in sorted((ROOT / "gitops").rglob("*.py")) if p.name != "faults.py"]
 
 
 def _pattern(name: ast.expr) -> str | None:
@@ -40,32 +39,20 @@ def _patterns(tree: ast.AST) -> Iterator[str]:
                 yield pattern
 
 
-def _trees() -> Iterator[ast.AST]:
-    """The syntax of the files that name one of these functions: parsing all of them would take seconds."""
-    calls = re.compile("|".join(f"{name}\\(" for name in ("around", *sorted(_REACHING))))
-    for path in _SOURCES:
-        text = path.read_text(encoding="utf-8")
-        if calls.search(text):
-            yield ast.parse(text)
+@cache
+def _of_the_tree() -> frozenset[str]:
+    return frozenset(pattern for name, tree in modules() if name != "core/faults.py" for pattern in _patterns(tree))
 
 
-_PATTERNS = sorted({pattern for tree in _trees() for pattern in _patterns(tree)})
+def test_the_points_of_the_tree_are_those_of_the_registry():
+    named = {pattern: [name for name in FAULT_POINTS if re.fullmatch(pattern, name)] for pattern in _of_the_tree()}
+    assert [pattern for pattern, names in named.items() if not names] == []
+    assert set(FAULT_POINTS) - {name for names in named.values() for name in names} == set()
 
 
-@pytest.mark.parametrize("pattern", _PATTERNS)
-def test_a_point_of_the_tree_is_in_the_registry(pattern):
-    assert [name for name in FAULT_POINTS if re.fullmatch(pattern, name)]
-
-
-@pytest.mark.parametrize("name", FAULT_POINTS)
-def test_a_name_of_the_registry_is_a_point_of_the_tree(name):
-    assert [pattern for pattern in _PATTERNS if re.fullmatch(pattern, name)]
-
-
-@pytest.mark.parametrize("name", FAULT_POINTS)
-def test_a_name_is_an_area_and_a_moment(name):
-    assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)*\.((before|after)_[a-z_]+|staged)", name)
-    assert FAULT_POINTS[name]
+def test_a_name_is_an_area_and_a_moment_and_is_explained():
+    form = re.compile(r"[a-z_]+(\.[a-z_]+)*\.((before|after)_[a-z_]+|staged)")
+    assert [name for name, meaning in FAULT_POINTS.items() if not form.fullmatch(name) or not meaning] == []
 
 
 def test_the_page_of_recovery_has_every_row_of_the_sweep():

@@ -33,12 +33,12 @@ def _words(command: str) -> list[str]:
     return [{"N": "7", "OID": "0" * 40}.get(word, word) for word in shlex.split(command)]
 
 
-@pytest.mark.parametrize("code", sorted(REGISTRY))
-def test_a_remedy_says_what_to_do_now(code: Code) -> None:
-    fix = REGISTRY[code].fix
-    assert not _FORBIDDEN.search(fix), fix
-    for command in _commands(fix):
-        assert parse_options(_words(command)).command is not None, command
+def test_a_remedy_says_what_to_do_now() -> None:
+    fixes = {code: entry.fix for code, entry in REGISTRY.items()}
+    assert {code: fix for code, fix in fixes.items() if _FORBIDDEN.search(fix)} == {}
+    for code, fix in fixes.items():
+        for command in _commands(fix):
+            assert parse_options(_words(command)).command is not None, (code, command)
 
 
 def test_the_commands_of_remedies_are_found() -> None:
