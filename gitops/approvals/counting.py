@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from gitops.config.difference import Differences
-from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 from gitops.config.source import SourceTree
+from gitops.config.trust_root import trust_paths
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import Commit, GitReader

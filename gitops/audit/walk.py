@@ -8,8 +8,9 @@ from dataclasses import field
 from gitops.approvals.verify import ApprovalVerification
 from gitops.audit.state import AnnouncedOperation
 from gitops.audit.trail import state_of
-from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
 from gitops.config.source import SourceTree
+from gitops.config.trust_root import trust_paths, trust_root
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError

@@ -115,7 +115,7 @@ class PushGuard:
 
     def _check_ledger(self, update: RefUpdate) -> None:
         """Rule 1."""
-        from gitops.config.gitops_yaml import trust_root
+        from gitops.config.trust_root import trust_root
         from gitops.ledger.trust import trust_at
 
         if update.new == ZERO:
@@ -317,7 +317,7 @@ class PushGuard:
         for files in self._in_force:
             if CONFIG_FILE in files and all(self._reader.read(tree, path) == held for path, held in files.items()):
                 return
-        from gitops.config.gitops_yaml import trust_root
+        from gitops.config.trust_root import trust_root
         from gitops.ledger.trust import trust_at
 
         trust_root(trust_at(self._reader, tree))

@@ -20,9 +20,10 @@ from gitops.bot.revert_message import takes_back
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
 from gitops.config.cache import CompileCache
-from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.config.load import declared_schema
 from gitops.config.sound import ContentTree, LedgerGraphs
+from gitops.config.trust_root import trust_root
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from gitops.cluster.workspace import Stores
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
@@ -170,8 +171,7 @@ def stores_in_force(
 
 def rule_at(target: ClusterTarget) -> ClusterRule:
     """The rule of a cluster where a ledger records it."""
-    # The ledger is read with the keys that signed it; what it holds is not refused again by the grammar of a configuration.
-    return ClusterRule.model_construct(
+    return ClusterRule(
         name=target.cluster,
         path=target.path,
         branch=target.ref.removeprefix(_HEADS),
@@ -212,4 +212,4 @@ def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tu
 
 def _in_force(entry: LedgerEntry, name: str) -> ClusterRule:
     target = entry.target if entry.scope is None else entry.scope.target
-    return rule_at(target).model_copy(update={"name": name})
+    return replace(rule_at(target), name=name)

@@ -150,7 +150,7 @@ def _pusher(local: LocalProject) -> str | None:
     """The person whose key logged in, as the keys of the target branch name them, else the account that the server checked."""
     from gitops.approvals.origins import person_of_key
     from gitops.approvals.pushes import identity_of
-    from gitops.config.gitops_yaml import trust_root
+    from gitops.config.trust_root import trust_root
     from gitops.ledger.trust import trust_at
 
     try:

@@ -16,7 +16,7 @@ UNKNOWN = "unknown key"
 Place = tuple[int | str, ...]
 """The keys and list indexes that lead to a value; for a problem of a key that the user chose, `[key]` follows."""
 
-_CHOSEN_KEY = "[key]"
+CHOSEN_KEY = "[key]"
 _MAX_PROBLEMS = 20
 
 
@@ -54,7 +54,7 @@ def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigE
 
 def _placed(root: YamlNode, place: Place, message: str) -> RuleProblem:
     """A problem of validation with its dotted place, at the deepest key, value or item on the way there."""
-    about_key = message.startswith(UNKNOWN) or _CHOSEN_KEY in place
+    about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
     node: YamlNode | None = root
     at: YamlNode = root
     for step in place:
@@ -67,5 +67,5 @@ def _placed(root: YamlNode, place: Place, message: str) -> RuleProblem:
             node = at = node.items[step]
         else:
             break
-    dotted = ".".join(shown(str(part)) for part in place if part != _CHOSEN_KEY) or "the document"
+    dotted = ".".join(shown(str(part)) for part in place if part != CHOSEN_KEY) or "the document"
     return RuleProblem(at.line, at.column, f"{dotted}: {message}")

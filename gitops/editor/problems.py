@@ -188,7 +188,8 @@ def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProb
 
 def _rules_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:
     """The problems of `gitops.yaml`; those of its rules with the files of keys are at the key that they name."""
-    from gitops.config.gitops_yaml import parse_bot_config, trust_paths, trust_root
+    from gitops.config.gitops_yaml import parse_bot_config
+    from gitops.config.trust_root import trust_paths, trust_root
 
     try:
         files = {}

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 
-from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, DEFAULT_SIGNERS, parse_bot_config
+from gitops.config.trust_root import trust_paths, trust_root
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics

@@ -131,7 +131,7 @@ def trust_files(reader: GitReader, commit_id: str) -> dict[str, bytes]:
 def entry_trust(reader: GitReader, commit_id: str) -> TrustRoot:
     """The keys and rules in force after an entry. Raises GitopsError as `trust_root` does."""
     # The hook of every push imports this module, and most pushes bring no entry.
-    from gitops.config.gitops_yaml import trust_root
+    from gitops.config.trust_root import trust_root
 
     return trust_root(trust_files(reader, commit_id))
 

@@ -49,7 +49,6 @@ from gitops.model.ledger import is_changeset_key
 from gitops.model.plan import Effect
 
 __all__ = [
-    "RUNTIME_UPDATE",
     "ChangesetIndex",
     "event_type",
     "read_archive",
@@ -169,7 +168,6 @@ CHANGESET = Document(versions={1: _CHANGESET}, code=Code.CHANGESET_INVALID, read
 # -- events/<key>.jsonl ------------------------------------------------------------------------------------------------
 
 _UPDATE: Members = {"address": _ADDRESS, "runtime": _RUNTIME}
-RUNTIME_UPDATE = record(model.RuntimeUpdated, _UPDATE)
 
 _KINDS: dict[str, tuple[type[Any], Members]] = {
     "changeset_created": (model.Created, {"record": _CHANGESET}),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import CONFIG_FILE, parse_bot_config
+from gitops.config.trust_root import trust_paths, trust_root
 from gitops.git.port import GitReader
 
 __all__ = ["trust_at", "trust_waits"]

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from gitops.changesets.stream import StreamItem, pull
 from gitops.cluster.changesets import BringsNothing, WatchedChangeset, find_changesets, list_changesets, read_stream
@@ -32,15 +31,13 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import ConflictError, GitopsError, RemoteError, UsageError
 from gitops.core.redact import Secret
-from gitops.documents.forms import BOOLEAN, LINE, OBJECT_ID, Form, optional, record
-from gitops.documents.json_bytes import MalformedError, parse
 from gitops.forge.events import PushEvent
-from gitops.ledger.changesets import RUNTIME_UPDATE
 from gitops.ledger.port import LedgerReader
 from gitops.model.changeset import ChangesetState
 from gitops.model.ledger import changeset_key, is_changeset_key
 from gitops.render.changesets import item_form, list_form, record_form
 from gitops.render.json import Form as JsonForm
+from gitops.server.bodies import CommitBody, FailBody, RuntimeBody, read_request
 from gitops.server.queue import EventQueue
 from gitops.server.shared import ServerContext
 
@@ -57,8 +54,6 @@ _STATUSES = {
     Code.API_WRITE_REFUSED: 403,
     Code.QUEUE_FULL: 503,
 }
-_COMMIT: Form[dict[str, Any]] = record(dict, {"commit": OBJECT_ID})
-_FAIL: Form[dict[str, Any]] = record(dict, {"error": LINE, "force": optional(BOOLEAN, False)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +186,7 @@ class ClusterApi:
                 (found,) = find_changesets(cluster.ledger, WatchedChangeset(_key(key)))
                 return ApiAnswer(200, {"ok": True, "changeset": record_form(found)})
             case "POST", ["changesets"]:
-                return self._create(cluster, caller, _read(_COMMIT, request.body)["commit"])
+                return self._create(cluster, caller, read_request(CommitBody, request.body).commit)
             case "POST", ["changesets", key, what]:
                 return self._steer(cluster, caller, _key(key), what, request.body)
         raise GitopsError(Code.API_ADDRESS_UNKNOWN, f"{request.method} {request.path[:80]}")
@@ -236,10 +231,10 @@ class ClusterApi:
         steering = cluster.steering(caller.name)
         match what:
             case "fail":
-                given = _read(_FAIL, body)
-                found = steering.fail(key, given["error"], force=given["force"])
+                given = read_request(FailBody, body)
+                found = steering.fail(key, given.error, force=given.force)
             case "runtime":
-                found = steering.update(key, _read(RUNTIME_UPDATE, body))
+                found = steering.update(key, read_request(RuntimeBody, body).happening)
             case "commit":
                 (found,) = find_changesets(cluster.ledger, WatchedChangeset(key))
                 detail = f"it is {found.state}, and does not wait for a commit: the run that prepares it commits it"
@@ -259,15 +254,6 @@ class ClusterApi:
         problems = Diagnostics()
         problems.add(error.code, error.path, self._context.safe(error.detail), fix=error.fix)
         return ApiAnswer(status, {"ok": False, "diagnostics": problems.to_json()})
-
-
-def _read(form: Form[Any], body: bytes) -> Any:
-    """The body of a request. Raises GitopsError `api_request_invalid`."""
-    try:
-        return form.read(parse(body or b"{}"))
-    except MalformedError as error:
-        where = f"{error.path}: " if error.path else ""
-        raise GitopsError(Code.API_REQUEST_INVALID, f"{where}{error}") from error
 
 
 def _key(text: str) -> str:

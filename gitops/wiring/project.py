@@ -245,7 +245,7 @@ class LocalProject(LocalRepository):
             )
         found = [rule for rule in clusters if cluster in (rule.name, (declared_rule(config, rule.name) or rule).name)]
         if cluster is None or not found:
-            return config.model_copy(update={"clusters": clusters}).cluster(cluster)
+            return replace(config, clusters=clusters).cluster(cluster)
         return found[0]
 
     def working_folder(self, folder: str) -> Workspace:

@@ -10,10 +10,10 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from typing import get_args, get_type_hints
 
 import pytest
 from markdown_it import MarkdownIt
-from pydantic import BaseModel
 
 from gitops import __version__
 from gitops.cli.parser import build_parser
@@ -126,14 +126,13 @@ def _local_links(text: str) -> Iterator[str]:
                 yield target.partition("#")[0]
 
 
-def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
+def _keys(rule: type, prefix: str = "") -> set[str]:
     found: set[str] = set()
-    for name, info in model.model_fields.items():
+    for name, kind in get_type_hints(rule).items():
         found.add(prefix + name)
-        inner = [a for a in (info.annotation, *getattr(info.annotation, "__args__", ())) if isinstance(a, type)]
-        for part in inner:
-            if issubclass(part, BaseModel):
-                listed = "[]" if part is not info.annotation else ""
+        for part in (kind, *get_args(kind)):
+            if dataclasses.is_dataclass(part) and isinstance(part, type):
+                listed = "[]" if part is not kind else ""
                 found |= _keys(part, f"{prefix}{name}{listed}.")
     return found
 

@@ -45,7 +45,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 def _search(repository: Repository, root: str, head: str) -> None:
     from gitops.approvals.counting import CountedCommits
     from gitops.approvals.origins import Origins, Unapplied
-    from gitops.config.gitops_yaml import trust_root
+    from gitops.config.trust_root import trust_root
     from gitops.model.address import graph_address
     from gitops.wiring.project import open_commit_tree
 

@@ -159,7 +159,7 @@ def _time_and_ids() -> tuple[Callable[[], str], Callable[[], str]]:
 
 
 def _entry(trust: Mapping[str, bytes], at: str) -> LedgerEntry:
-    from gitops.config.gitops_yaml import trust_root
+    from gitops.config.trust_root import trust_root
     from gitops.model.approval import ClusterTarget
     from gitops.model.ledger import EntryKind, LedgerEntry
 

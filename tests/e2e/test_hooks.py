@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gitops.cli.main import main
-from gitops.config.gitops_yaml import trust_root
+from gitops.config.trust_root import trust_root
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.ledger.chain import entry_trust
 from tests.support.loop import (

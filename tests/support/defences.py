@@ -26,9 +26,9 @@ from gitops.bot.project import Project
 from gitops.cluster import gate
 from gitops.cluster import revocations as kept
 from gitops.config import cluster_yaml, loader, reader, yaml
-from gitops.config.gitops_yaml import trust_root
 from gitops.config.sound import PlainFolder
 from gitops.config.source import EntryKind, normalize
+from gitops.config.trust_root import trust_root
 from gitops.doctor.attack import copy, execution, run
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission

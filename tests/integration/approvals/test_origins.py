@@ -12,7 +12,7 @@ import pytest
 
 from gitops.approvals.counting import CountedCommits
 from gitops.approvals.origins import MOST_COMMITS, KnownOrigins, Origins, Pushed, Unapplied, person_of_account
-from gitops.config.gitops_yaml import trust_root
+from gitops.config.trust_root import trust_root
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.ledger.trust import trust_at

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gitops.audit.trail import read_trail
 from gitops.cli.main import main
-from gitops.config.gitops_yaml import trust_root
+from gitops.config.trust_root import trust_root
 from gitops.core.codes import REGISTRY
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.trailers import commit_message

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.config.folder import FolderTree
-from gitops.config.gitops_yaml import parse_bot_config, trust_root
+from gitops.config.gitops_yaml import parse_bot_config
 from gitops.config.load import load_desired
+from gitops.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init, upgrade

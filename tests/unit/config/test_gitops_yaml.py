@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config.gitops_yaml import parse_bot_config, trust_paths, trust_root
+from gitops.config.gitops_yaml import parse_bot_config
+from gitops.config.trust_root import trust_paths, trust_root
 from gitops.core.errors import GitopsError
 from gitops.model.trust import TrustRoot
 from tests.support.cases import read_yaml
