@@ -31,6 +31,7 @@ GROUPS = (
     "scale",
     "requests",
     "bot",
+    "changesets",
     "suite",
 )
 

@@ -59,6 +59,7 @@ def write_cluster(folder: Path, *, graphs: int, queries: int) -> Path:
     return folder
 
 
-def edit_query(folder: Path, limit: int) -> None:
-    """Change one query of the first graph."""
-    (folder / "g0000" / "queries" / "q000.gq").write_text(query_text("q000", limit))
+def edit_query(folder: Path, limit: int, *, graphs: int = 1) -> None:
+    """Change one query of each of the first `graphs` graphs."""
+    for number in range(graphs):
+        (folder / f"g{number:04}" / "queries" / "q000.gq").write_text(query_text("q000", limit + number))

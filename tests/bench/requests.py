@@ -35,7 +35,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     for program in ("git", "ssh-keygen"):
         if shutil.which(program) is None:
             raise LeftOutError(f"{program} is not installed")
-    team = _Team(effort.folder("requests"), effort.environment())
+    team = Team(effort.folder("requests"), effort.environment())
     rounds = 1 if effort.quick else 5
     plain, pushes, merges = [], [], []
     first = team.start()
@@ -67,14 +67,14 @@ def _wall_and_cpu(name: str, usages: list[Usage]) -> Iterator[Figure]:
     return (figure for figure in process_figures(name, usages) if figure.unit == "ms")
 
 
-class _Team:
+class Team:
     """A server with hooks, one without, and a clone. Every request is checked to have been planned and applied."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.clone = folder / "clone"
-        self._server = folder / "server.git"
+        self.server = folder / "server.git"
         self._plain = folder / "plain.git"
-        self._environ = environ
+        self.environ = environ
         self._folder = folder
         self._requests = 0
         self._branch = "main"
@@ -84,17 +84,17 @@ class _Team:
         key, approver = self._folder / "key", self._folder / "approver"
         for path in (key, approver):
             self._say("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path), cwd=self._folder)
-        for bare in (self._server, self._plain):
-            self._git("init", "-q", "--bare", "-b", "main", str(bare), cwd=self._folder)
+        for bare in (self.server, self._plain):
+            self.git("init", "-q", "--bare", "-b", "main", str(bare), cwd=self._folder)
         settings = {**_SETTINGS, "user.signingKey": str(key), "gitops.root": str(self._folder / "data")}
         for name, value in settings.items():
-            self._git("config", name, value, cwd=self._server)
-        self._gitops("hook", "install", "--server", cwd=self._server)
-        self._git("clone", "-q", str(self._server), str(self.clone), cwd=self._folder)
+            self.git("config", name, value, cwd=self.server)
+        self._gitops("hook", "install", "--server", cwd=self.server)
+        self.git("clone", "-q", str(self.server), str(self.clone), cwd=self._folder)
         for name, value in (("user.name", "alice"), ("user.email", "alice@example.org")):
-            self._git("config", name, value)
-        self._git("remote", "add", "plain", str(self._plain))
-        self._git("checkout", "-q", "-B", "main")
+            self.git("config", name, value)
+        self.git("remote", "add", "plain", str(self._plain))
+        self.git("checkout", "-q", "-B", "main")
         write_cluster(self.clone / "cluster", graphs=1, queries=_QUERIES)
         (self.clone / "gitops.yaml").write_text(_CONFIG)
         (self.clone / ".gitops").mkdir()
@@ -106,13 +106,13 @@ class _Team:
     def branch(self, name: str) -> None:
         """Begin a topic branch at what is merged."""
         self._branch = name
-        self._git("fetch", "-q", "origin")
-        self._git("checkout", "-q", "-b", name, "origin/main")
+        self.git("fetch", "-q", "origin")
+        self.git("checkout", "-q", "-b", name, "origin/main")
 
     def commit_and_push(self, remote: str) -> Usage:
         """Commit everything and push the branch."""
-        self._git("add", "--all")
-        self._git("commit", "-q", "-m", f"Change {self._branch}")
+        self.git("add", "--all")
+        self.git("commit", "-q", "-m", f"Change {self._branch}")
         return self.push(remote)
 
     def push(self, remote: str) -> Usage:
@@ -138,22 +138,20 @@ class _Team:
             raise RuntimeError(f"request {self._requests} has no good {verb}: {shown}")
 
     def _shown(self) -> Any:
-        return json.loads(self._gitops("request", "show", str(self._requests), "--json", cwd=self._server))
+        return json.loads(self._gitops("request", "show", str(self._requests), "--json", cwd=self.server))
 
     def _measure(self, *argv: str) -> Usage:
-        return Program(argv, self.clone, self._environ).run()
+        return Program(argv, self.clone, self.environ).run()
 
     def _gitops(self, *arguments: str, cwd: Path) -> str:
         return self._say(sys.executable, "-m", "gitops", *arguments, cwd=cwd)
 
-    def _git(self, *arguments: str, cwd: Path | None = None) -> str:
+    def git(self, *arguments: str, cwd: Path | None = None) -> str:
         return self._say("git", *arguments, cwd=cwd or self.clone)
 
     def _say(self, *argv: str, cwd: Path) -> str:
         """The output of a program of the set-up. Raises RuntimeError with its last words."""
-        done = subprocess.run(
-            argv, cwd=cwd, env=self._environ, capture_output=True, check=False, text=True, timeout=120
-        )
+        done = subprocess.run(argv, cwd=cwd, env=self.environ, capture_output=True, check=False, text=True, timeout=120)
         if done.returncode:
             raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stderr}{done.stdout}")
         return done.stdout.strip()
