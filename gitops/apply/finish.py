@@ -35,6 +35,8 @@ from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
 
 NO_OBSERVER = "nothing is known to serve the cluster"
+_REFUSED = frozenset({Code.GRAPH_GROWN, Code.GRAPH_RESTORED})
+"""Why an engine does not delete what approvals permitted to delete."""
 
 
 def finish(current: Session, record: Changeset, intents: Mapping[str, Sequence[Intent]], fence: int) -> None:
@@ -117,7 +119,14 @@ def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: 
         if approval not in used or approval in revoked:
             raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
     order = DeleteOrder(intent.incarnation, intent.max_rows, max(fence, intent.fence or 0), intent.approval_ids)
-    stores.engine.delete(uri, order)
+    try:
+        stores.engine.delete(uri, order)
+    except GitopsError as error:
+        if error.code not in _REFUSED:
+            raise
+        # It has left the cluster: no plan asks for another approval.
+        fix = f"keep a copy of what was written there, remove {uri}, then apply again: gitops apply"
+        raise GitopsError(error.code, error.detail, path=graph, fix=fix) from error
 
 
 def _migrate(current: Session, member: Member, fence: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gitops.apply.apply import apply
-from gitops.apply.refresh import import_cluster
+from gitops.apply.refresh import import_cluster, refresh
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult, combined_result
 from gitops.cluster.status import force_unlock
@@ -177,6 +177,8 @@ def _make(scene: Scene) -> None:
     succeed(apply(scene.workspace()))
     for graph, records in ROWS.items():
         scene.load(graph, records)
+    # Who approves from a clone knows of the rows in a bucket what the ledger recorded.
+    succeed(refresh(scene.workspace()))
 
 
 def _declare(scene: Scene, files: Mapping[str, str]) -> None:

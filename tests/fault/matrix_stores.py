@@ -113,8 +113,13 @@ class Bucket:
         document = {**json.loads(files["cluster.yaml"]), "storage": Bucket.ADDRESS}
         return {**files, "cluster.yaml": json.dumps(document)}
 
+    def make(self) -> None:
+        """An empty one, whatever another scene left."""
+        self._kept.mkdir()
+        self.restore()
+
     def keep(self) -> None:
-        """Write its objects to the folder; none when there is no bucket yet."""
+        """Write its objects to the folder."""
         shutil.rmtree(self._kept, ignore_errors=True)
         self._kept.mkdir()
         for number, key in enumerate(self._tags()):
@@ -176,8 +181,7 @@ class S3Scene(FolderScene):
     def make(self) -> None:
         """The folder, and an empty bucket."""
         super().make()
-        self.keep()
-        self.settle_here()
+        self.bucket.make()
 
     def keep(self) -> None:
         """The bucket as a folder."""
@@ -351,7 +355,7 @@ class BucketScene(CloneScene):
     def make(self) -> None:
         """Repositories, and an empty bucket."""
         self.home.mkdir()
-        self.bucket.keep()
+        self.bucket.make()
         super().make()
 
     def keep(self) -> None:

@@ -10,11 +10,15 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.layout import LOCK
-from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, FailAt, codes
+from gitops.model.changeset import ChangesetState
+from gitops.model.outcome import ApplyOutcome
+from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
 BARE = "node Person {\n  handle: String @key\n}\n"
@@ -37,14 +41,19 @@ class Dying:
             raise Death
 
 
-def stage_everything(cluster: Cluster) -> None:
-    """Every class at once: graphs and texts, a migration that adds, one that cannot be taken back, drops, and a delete."""
+def stage_everything(cluster: Cluster, queries: int = 0) -> None:
+    """Every class at once: graphs and texts, a migration that adds, one that cannot be taken back, drops, and a delete.
+
+    `queries` are how many more of them the new graph has.
+    """
     for name in ("old", "wide", "slim"):
         cluster.graphs[name] = {}
     cluster.save()
     cluster.converge()
     del cluster.graphs["old"]
-    cluster.graphs["fresh"] = {}
+    cluster.graphs["fresh"] = {f"q{number}": f"q{number}.gq" for number in range(queries)}
+    for name, file in cluster.graphs["fresh"].items():
+        cluster.write(file, QUERY.replace("find_person", name))
     cluster.write("wide.pg", WIDER)
     cluster.write("slim.pg", BARE)
     cluster.write("knowledge.pg", TALL)
@@ -157,6 +166,34 @@ def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: 
         assert cluster.live("knowledge") == TALL, point
         assert cluster.engine.exists(cluster.uri("fresh")) is Existence.ABSENT, point
         assert cluster.ledger().changesets().open == ()
+
+
+@pytest.mark.parametrize("queries", [0, pytest.param(200, marks=pytest.mark.slow)])
+def test_delete_that_the_engine_refuses_is_tried_again_while_all_else_is_applied(tmp_path: Path, queries: int) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    stage_everything(cluster, queries)
+    old = cluster.uri("old")
+    grow = DoAt("changeset.commit.after_write", lambda: cluster.twin.load(old, 1_000_000))
+    outcome = cluster.apply(atomic=True, faults=grow)
+    applied = cluster.state_bytes
+    assert cluster.state.digests() == cluster.desired().digests()
+    again = cluster.apply(atomic=True)
+    assert (codes(outcome), codes(again)) == (["graph_delete_failed"], ["graph_grown"])
+    # It has left the cluster, so that no approval can be asked for.
+    assert f"remove {old}" in remedy_of(again)
+    (record,) = cluster.ledger().changesets().open
+    assert (record.state, record.needs_attention) == (ChangesetState.DRAINED, True)
+    assert cluster.state_bytes == applied
+    assert cluster.live("old") == SCHEMA
+    cluster.twin.delete_tree(old)
+    assert cluster.apply(atomic=True).converged
+    require_whole(cluster)
+
+
+def remedy_of(outcome: ApplyOutcome) -> str:
+    (problem,) = outcome.diagnostics
+    return problem.fix or ""
 
 
 def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: Path) -> None:
