@@ -276,7 +276,8 @@ class BranchScene(Scene):
         ours = re.compile(rf"{CLUSTER}/(graphs/(deleted/)?\w+\.omni/.*|__cluster/anchor\.json)")
         left = [path for path in self._stored() if not ours.fullmatch(path)]
         left += [str(p) for place in (self._bare, *self._clones) for p in place.rglob("*.lock")]
-        known = (MAIN, LEDGER, approvals_prefix(CLUSTER), f"refs/gitops/seen/{CLUSTER}")
+        told = ("refs/gitops/statuses/", "refs/gitops/deployments/")
+        known = (MAIN, LEDGER, approvals_prefix(CLUSTER), f"refs/gitops/seen/{CLUSTER}", *told)
         return left + [ref for ref in self.life.repository.refs("refs/") if not ref.startswith(known)]
 
     def require_sound_ledger(self) -> None:
