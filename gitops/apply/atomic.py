@@ -53,6 +53,8 @@ from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import restricted
 
 _ATTEMPTS = 5
+_LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
+"""Another one wrote first; in a folder, where a person gave the changeset up, its events no longer follow each other."""
 _FAILED = (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
@@ -179,7 +181,7 @@ class _Barriers:
         """
         run, current, ledger = self._run, self._run.session, self._run.session.opened.ledger
         journal, mine = run.journal, run.journal.record
-        if error.code != Code.STATE_CAS_MISMATCH:
+        if error.code not in _LOST:
             return False
         view, stored = ledger.view(), ledger.changeset(mine.key)
         if view.state is None or stored is None:

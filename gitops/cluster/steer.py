@@ -1,8 +1,7 @@
 """What people and programs decide about a changeset, recorded in the ledger.
 
-Only events are written: what they say is done by the next run. A run that is at work holds the lock. Where one compare-and-swap
-changes all of a ledger, as on a branch, its changeset is given up without the lock: the run finds the decision where it wants to
-write next, and lands nothing. Elsewhere the run has to be stopped.
+Only events are written: what they say is done by the next run. A run that is at work holds the lock. Its changeset is given up
+without the lock: the run finds the decision where it wants to write next, and lands nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Steering:
             self._ledger.acquire(info)
         except ConflictError:
             holder = self._ledger.observe_lock().info
-            if not (during_apply and self._ledger.snapshot_reads and holder and holder.operation == _APPLY):
+            if not (during_apply and holder and holder.operation == _APPLY):
                 raise
         try:
             return self._write(key, decide)

@@ -249,7 +249,7 @@ class FolderLedger(ChangesetReader):
             raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
-        self._writer.record(events)
+        self._writer.record(events, locked=self._holds_lock)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
 

@@ -7,6 +7,7 @@ Rules:
 2. Events that come with a state are put into the index first, with the digest of that state. They are recorded when the state is
    swapped: a crash before that leaves events that never happened, one after it leaves events that did.
 3. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
+4. Who does not hold the lock records events only while none are announced: whether those happen is up to the holder.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.errors import RemoteError
+from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
 from gitops.ledger.changesets import ChangesetIndex, write_index
@@ -46,11 +47,14 @@ class FolderChangesets:
         """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
         return ChangesetRecords(self._store.read, self._state_cas)
 
-    def record(self, drafts: Iterable[EventDraft]) -> None:
-        """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`."""
+    def record(self, drafts: Iterable[EventDraft], *, locked: bool = True) -> None:
+        """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
+
+        Who is not `locked` gets ConflictError `state_lock_held` while the holder of the lock commits a state (rule 4).
+        """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS if drafts else 0):
-            known = self.settle()
+            known = self.settle(locked=locked)
             recording = known.recording(drafts)
             if not recording.events:
                 return
@@ -92,14 +96,18 @@ class FolderChangesets:
             if known is not None and self._swap(known.index):
                 self._settled = known
 
-    def settle(self) -> ChangesetRecords:
-        """Write what an interrupted writer left, and return what is recorded. Raises RemoteError `state_write_error`."""
+    def settle(self, *, locked: bool = True) -> ChangesetRecords:
+        """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
         try:
             if self._settled is not None and self._store.read(layout.INDEX) == self._index:
                 return self._settled
             for _ in range(_ATTEMPTS):
                 known = self.read()
                 self._index = known.stored(layout.INDEX)
+                if known.pending and not locked:
+                    detail = "the run that holds the lock commits a changeset at this moment"
+                    fix = "see what became of it: gitops changeset list --all"
+                    raise ConflictError(Code.STATE_LOCK_HELD, detail, path=layout.LOCK, fix=fix)
                 unwritten = known.unwritten()
                 self._write_files(known, unwritten)
                 if not known.pending or self._swap(replace(known.index, newest=known.newest)):

@@ -228,7 +228,7 @@ class LedgerReader(Protocol):
 
 
 class LedgerStore(LedgerReader, Protocol):
-    """The write half. All writes but the lock's and an approval's happen while the caller holds the lock."""
+    """The write half. All writes but the lock's, approvals and decisions about changesets happen under the caller's lock."""
 
     def acquire(self, info: LockInfo) -> None:
         """Take the lock. Raises ConflictError `state_lock_held`, or RemoteError `state_lock_error`."""
