@@ -66,8 +66,10 @@ def test_without_a_terminal_the_command_signs_nothing_that_is_not_named(asked: t
     assert len(loop.approvals()) == 1
 
 
-@pytest.mark.parametrize(("answer", "signed"), [("no", 0), ("", 0), ("y", 0), ("yes", 1)])
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("named", "answer", "signed"),
+    [(False, "no", 0), (False, "", 0), (False, "y", 0), (False, "yes", 1), (True, "", 0), (True, "yes", 1)],
+)
 def test_a_terminal_shows_and_asks(asked: tuple[Loop, str], named: bool, answer: str, signed: int) -> None:
     """Also with a digest: the comment that the command was copied from may have been edited."""
     loop, command = asked

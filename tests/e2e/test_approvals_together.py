@@ -77,8 +77,15 @@ def _waiting(loop: Loop) -> list[str]:
     return [each["cluster"] for each in clusters if not each["in_sync"]]
 
 
-@pytest.mark.parametrize(("answer", "signed"), [("no", []), ("y", []), ("yes", ["brain", "lab"])])
-@pytest.mark.parametrize("words", [("--all",), ("trust.brain", "trust.lab")])
+@pytest.mark.parametrize(
+    ("words", "answer", "signed"),
+    [
+        (("--all",), "no", []),
+        (("--all",), "y", []),
+        (("--all",), "yes", ["brain", "lab"]),
+        (("trust.brain", "trust.lab"), "yes", ["brain", "lab"]),
+    ],
+)
 def test_a_terminal_shows_all_and_asks_once(
     rules: Loop, words: tuple[str, ...], answer: str, signed: list[str]
 ) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,13 @@ class Ground:
     lines: tuple[str, ...] = field(repr=False)
 
     def graph(self, case: Case | None = None) -> Graph:
-        """The reference graph, with the records that a case adds."""
-        made = load(self.schema, empty(self.schema.catalog), self.lines, Mode.APPEND)
-        return load(self.schema, made, added(case), Mode.MERGE) if case is not None and added(case) else made
+        """The reference graph, with the records that a case adds. It belongs to all who ask: a load or a mutation copies it."""
+        more = added(case) if case is not None else []
+        return load(self.schema, self._loaded, more, Mode.MERGE) if more else self._loaded
+
+    @cached_property
+    def _loaded(self) -> Graph:
+        return load(self.schema, empty(self.schema.catalog), self.lines, Mode.APPEND)
 
 
 def added(case: Case) -> list[str]:

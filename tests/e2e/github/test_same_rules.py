@@ -51,6 +51,9 @@ def test_every_forgery_is_refused_by_a_job_as_by_a_hook(with_config: WithConfig)
     expected = {code for code, _ in FORGERIES.values()}
     assert codes(by_hook) & expected == codes(by_job) & expected == expected
     assert _told(by_hook) == _told(by_job)
+    assert {made[commit]: code for code, commit in _told(by_job)} == {
+        name: code for name, (code, _) in FORGERIES.items()
+    }
     assert len(_told(by_job)) == len(made) == len(FORGERIES)
     assert hub.loop.graph("legacy").exists()
     assert len(hub.world.store.commit(hub.tip(LEDGER)).parents) == 1

@@ -219,6 +219,6 @@ def test_work_is_cut_into_parts(graph: str, monkeypatch: pytest.MonkeyPatch) -> 
     small = {expand: ("_FIRST", "_PAIRS", "_PROBE"), execute: ("_OUTER", "_PRODUCT", "_FEW")}
     for place, names in {**small, tables: ("_PROBE",), adjacency: ("_BATCH",)}.items():
         for name in names:
-            monkeypatch.setattr(place, name, 5)
+            monkeypatch.setattr(place, name, 20)
     for each in (Strategy.CSR, Strategy.INDEX, Strategy.SCAN):
         assert [values(ask(graph, both(match), strategy=each)) for match in MATCHES] == expected
