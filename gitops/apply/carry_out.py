@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection
 
 from gitops.apply.run import Run
 from gitops.apply.runner import run_graph
+from gitops.changesets.runs import RunLog
 from gitops.cluster.workspace import CRASHED, ClusterWork
 from gitops.model.change import Change
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.model.run_event import to_all
 
 
 def carry_out(
@@ -52,13 +54,15 @@ def carry_out(
             results[node.id] = result
         return result
 
+    log = RunLog()
+    run.journal.run = log.record
     return run_graph(
         run.graph,
         execute,
         clock=workspace.clock,
         workers=workspace.workers or stores.workers,
         fail_fast=workspace.fail_fast or run.atomic,
-        on_event=workspace.on_event,
+        on_event=to_all(log, workspace.on_event),
         stop=lambda: bool(crashed),
         cancel=workspace.cancel,
         time_limit=workspace.time_limit,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gitops.changesets.lifecycle import follow_all
 from gitops.core.errors import BugError
 from gitops.model.changeset import Changeset, ChangesetEvent, Created, EventDraft, Happening
+from gitops.model.run_record import RunRecord
 
 
 class Journal:
@@ -23,6 +25,8 @@ class Journal:
         self._stored = self._record = stored
         self._others = tuple(others)
         self._drafts: list[EventDraft] = []
+        self.run: Callable[[], RunRecord] | None = None
+        """How the run went so far, for the write that ends it; None before it has begun."""
 
     @property
     def record(self) -> Changeset:
@@ -33,8 +37,11 @@ class Journal:
 
     @property
     def drafts(self) -> tuple[EventDraft, ...]:
-        """The events that the ledger does not have yet, in their order."""
-        return (*self._others, *self._drafts)
+        """The events that the ledger does not have yet, in their order; with the last one of a run, how that went."""
+        drafts, record = (*self._others, *self._drafts), self._record
+        if self.run is None or record is None or not self._drafts or not (record.ended or record.needs_attention):
+            return drafts
+        return (*drafts[:-1], replace(drafts[-1], run=self.run()))
 
     @property
     def created(self) -> bool:

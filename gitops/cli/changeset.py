@@ -6,6 +6,7 @@ import argparse
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.bot.changes import brings_nothing, trees_differ
@@ -40,14 +41,20 @@ from gitops.render.changesets import (
     list_text,
     record_form,
     record_text,
+    run_form,
 )
 from gitops.render.characters import visible
-from gitops.render.json import to_line
+from gitops.render.gantt import to_gantt
+from gitops.render.json import present, to_line
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gitops.ledger.port import LedgerStore
+    from gitops.model.changeset import Changeset
+    from gitops.model.run_record import RunRecord
 
 _NOT_ENDED, _NOT_FOUND, _UNREADABLE = 3, 4, 5
 _ANSWERS = {Answer.DONE: OK, Answer.NO_CHANGE: OK, Answer.FAILED: FAILED, Answer.WAITING: _NOT_ENDED}
@@ -75,9 +82,12 @@ def show(options: argparse.Namespace) -> int:
     The files of a ledger count, whatever the messages of its commits say; a message that contradicts them is reported.
     """
     wanted, problems = _wanted(options, latest=options.latest), Diagnostics()
+    runs: dict[str, RunRecord] = {}
     try:
         ledger = (opened := _open(options)).ledger
         records = find_changesets(ledger, wanted, opened.brings_nothing)
+        if options.gantt is not None:
+            runs = _runs(ledger, records, options.gantt, problems)
         events = {each.key: ledger.events(0, each.key) if options.events else () for each in records}
         for each in records:
             try:
@@ -98,9 +108,11 @@ def show(options: argparse.Namespace) -> int:
         forms = [record_form(each) for each in records]
         if options.events:
             forms = [{**form, "events": list(map(event_form, events[form["key"]]))} for form in forms]
+        forms = [{**form, **present(run=runs.get(form["key"]) and run_form(runs[form["key"]]))} for form in forms]
         show_form({"ok": not problems.has_errors, "changesets": forms, "diagnostics": problems.to_json()})
     else:
-        say_coloured("\n".join(record_text(each, events[each.key]) for each in records), options)
+        texts = (record_text(each, events[each.key], runs.get(each.key)) for each in records)
+        say_coloured("\n".join(texts), options)
         say_lines(diagnostic_lines(problems))
     if options.exit_code:
         rules = WatchRules(Until(options.until), require_converged=options.require_converged)
@@ -173,6 +185,31 @@ def retry(options: argparse.Namespace) -> int:
         fix = "apply the branch: gitops apply"
         raise ConflictError(Code.CHANGESET_STATE_INVALID, detail, path=record.key, fix=fix)
     return apply(options, record)
+
+
+def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems: Diagnostics) -> dict[str, RunRecord]:
+    """How the runs of these changesets went, by key; with a `file`, the one of them is drawn there. Raises UsageError."""
+    if file and len(records) > 1:
+        detail = f"--gantt {file}: {len(records)} changesets were found, and a chart is of one"
+        fix = "name one by its key; to see the keys: gitops changeset list --all"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
+    found = {}
+    for each in records:
+        try:
+            run = ledger.run_of(each.key)
+            if run is None:
+                problems.add(Code.RUN_RECORD_INVALID, each.key, "the ledger has no run of this changeset")
+            else:
+                found[each.key] = run
+        except IntegrityError as error:
+            problems.add(error.code, each.key, error.detail)
+    for run in found.values() if file else ():
+        try:
+            Path(file).write_text(to_gantt(run))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "this is not a file name"
+            raise UsageError(Code.USAGE_ERROR, f"--gantt {file}: {reason}") from error
+    return found
 
 
 def _time_over(wanted: WatchedChangeset, exists: bool) -> GitopsError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from gitops.cli.shared import complain, lasting, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
-from gitops.model.run_event import Observer, RunEvent
+from gitops.model.run_event import Observer, RunEvent, to_all
 from gitops.render.progress import RunProgress, event_form
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
     Raises UsageError `usage_error` if the file of `--events`, `--run` or `--gantt` cannot be written.
     """
     observers: list[Observer] = []
-
-    def on_event(event: RunEvent) -> None:
-        for observer in observers:
-            observer(event)
-
     with ExitStack() as closing:
         if shows_progress(options):
             observers.append(_shown(options, closing))
@@ -49,8 +44,8 @@ def watching(options: argparse.Namespace) -> Iterator[Observer | None]:
             observers.append(EventLog(closing.enter_context(_created("--events", name)), name))
         for option, form in (("run", _run_document), ("gantt", _run_chart)):
             if (name := getattr(options, option, None)) is not None:
-                observers.append(RunLog(closing.enter_context(_created(f"--{option}", name)), name, form))
-        yield on_event if observers else None
+                observers.append(RunFile(closing.enter_context(_created(f"--{option}", name)), name, form))
+        yield to_all(*observers) if observers else None
 
 
 def _shown(options: argparse.Namespace, closing: ExitStack) -> Observer:
@@ -107,23 +102,24 @@ class EventLog:
             complain(f"WARN  storage_failed {self._name}: events are no longer written: {error.strerror}")
 
 
-class RunLog:
+class RunFile:
     """Writes the record of a run when it has ended."""
 
     def __init__(self, file: RawIOBase, name: str, form: Callable[[RunRecord], bytes]) -> None:
         """`name` is what a message calls the file, `form` what is written into it."""
         self._file, self._name, self._form = file, name, form
-        self._events: list[RunEvent] = []
+        # It brings the documents of changesets with it, which few commands need.
+        from gitops.changesets.runs import RunLog
+
+        self._log = RunLog()
 
     def __call__(self, event: RunEvent) -> None:
         """Take the next event. A disk that is full does not end the apply."""
-        self._events.append(event)
+        self._log(event)
         if event.type != "apply_finished":
             return
-        from gitops.changesets.runs import run_record
-
         try:
-            self._file.write(self._form(run_record(self._events)))
+            self._file.write(self._form(self._log.record()))
         except OSError as error:
             complain(f"WARN  storage_failed {self._name}: the record of the run is not written: {error.strerror}")
 

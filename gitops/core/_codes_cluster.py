@@ -194,7 +194,7 @@ node_timeout | E | a change took longer than its time limit
   -> apply again: gitops apply; its recovery finds out first whether the change took effect; give it longer with
     --timeout, or with apply.node_timeout in gitops.yaml
 run_record_invalid | W | the record of a run cannot be read
-  the file was edited, or another release wrote it; it only explains how long a run took, and decides nothing
+  none was recorded, the file was edited, or another release wrote it; it only explains how long a run took, and decides nothing
   -> read what was applied from the ledger: gitops log
 resource_content_changed | E | a source file changed during the run
   a file was edited between plan and apply

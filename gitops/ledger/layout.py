@@ -30,6 +30,7 @@ __all__ = [
     "graph_root",
     "intent_key",
     "record_key",
+    "run_key",
 ]
 
 STATE = "__cluster/state.json"
@@ -61,6 +62,11 @@ def approval_key(approval_id: str) -> str:
 def record_key(changeset: str) -> str:
     """The key of the record of a changeset. Raises ValueError for a text that is not the key of a changeset."""
     return f"{CHANGESETS}/{_checked_changeset(changeset)}{_SUFFIX}"
+
+
+def run_key(changeset: str) -> str:
+    """The key of the run of a changeset. Raises ValueError for a text that is not the key of a changeset."""
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{_SUFFIX}"
 
 
 def events_key(changeset: str) -> str:

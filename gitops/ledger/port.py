@@ -32,6 +32,7 @@ from gitops.model.ledger import (
     LockObservation,
     UnreadableDocument,
 )
+from gitops.model.run_record import RunRecord
 from gitops.model.trust import TrustRoot
 
 
@@ -210,6 +211,10 @@ class LedgerReader(Protocol):
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that bring in a merge commit, the newest first."""
+        ...
+
+    def run_of(self, key: str) -> RunRecord | None:
+        """How the run of a changeset went; None where that is not recorded, or no longer. Raises `run_record_invalid`, too."""
         ...
 
     def check_trailers(self, key: str) -> None:

@@ -2,7 +2,8 @@
 
 1. The files of events only grow, and what is added is numbered on from the newest event before.
 2. Each added event may happen after those before it: what a store refuses to record is not in a ledger.
-3. Everything else in the two folders is what a store writes with these events, byte for byte. A record that leaves is in the
+3. The run of a changeset comes with an event of it, and fits its record: it names no other change, and ends none otherwise.
+4. Everything else in the two folders is what a store writes with these events, byte for byte. A record that leaves is in the
    archive.
 
 A ledger of an earlier release has neither folder.
@@ -10,8 +11,10 @@ A ledger of an earlier release has neither folder.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import zip_longest
 
+from gitops.changesets.runs import contradiction
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, IntegrityError
 from gitops.git.port import GitReader
@@ -20,8 +23,10 @@ from gitops.ledger.chain import ENTRY
 from gitops.ledger.changesets import read_events, write_index
 from gitops.ledger.documents import read_entry
 from gitops.ledger.records import ChangesetRecords, Recording
+from gitops.ledger.runs import read_run
 from gitops.ledger.trailers import parse_trailers, trailers
 from gitops.model.changeset import ChangesetEvent, EventDraft
+from gitops.model.run_record import RunRecord
 
 __all__ = ["check_records", "check_trailers"]
 
@@ -52,17 +57,35 @@ def check_records(reader: GitReader, before: str | None, after: str) -> Recordin
         old, leaving=lambda ended, _: tuple(e.key for e in ended if layout.record_key(e.key) in removed)
     )
     events = tuple(sorted(added, key=lambda event: event.seq))
+    runs = {
+        key: run for key in {event.changeset for event in events} if (run := _added_run(reader, after, changed, key))
+    }
     try:
-        recording = known.recording(EventDraft(event.changeset, event.at, event.happening) for event in events)
+        recording = known.recording(
+            EventDraft(event.changeset, event.at, event.happening, runs.get(event.changeset)) for event in events
+        )
     except ConflictError as error:
         raise _mismatch(f"an event could not happen: {error.detail}", error.path) from error
     if recording.events != events:
         raise _mismatch(f"its events do not follow event {known.index.seq} by number", layout.EVENTS)
+    for key, run in runs.items():
+        if (detail := contradiction(run, recording.records[key])) is not None:
+            raise _mismatch(f"{layout.run_key(key)} is not the run of its changeset: {detail}", layout.run_key(key))
     due = {**recording.files, layout.INDEX: write_index(recording.index)} if events else {}
     for path in sorted({*changed, *due}):
         if reader.read(after, path) != due.get(path, old(path)):
             raise _mismatch(f"{path} is not what its events give", path)
     return recording
+
+
+def _added_run(reader: GitReader, after: str, changed: Collection[str], key: str) -> RunRecord | None:
+    """The run of a changeset, if the entry writes one. Raises IntegrityError `changeset_mismatch`."""
+    path = layout.run_key(key)
+    data = reader.read(after, path) if path in changed else None
+    try:
+        return None if data is None else read_run(data)
+    except IntegrityError as error:
+        raise _mismatch(f"{path} is not the run of its changeset: {error.detail}", path) from error
 
 
 def check_trailers(reader: GitReader, commit_id: str) -> None:

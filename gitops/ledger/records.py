@@ -9,6 +9,8 @@ Rules:
 4. To create a changeset again with the same plan is to join the one that exists; that records nothing.
 5. A record that has ended stays as it is. Its line in `ended.jsonl` says which commits it is about, and when it ended.
 6. When there are many of them, the oldest leave: what is left is their line in `archive.jsonl`, without what they listed.
+7. How its run went is written beside a record once, with the last event of the run. It only explains: a store that writes file by
+   file may lose it, and one that does not fit the record is not written.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import groupby
 
 from gitops.changesets.lifecycle import follow_all, replay
 from gitops.changesets.retention import outdated
+from gitops.changesets.runs import contradiction
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
@@ -37,6 +40,7 @@ from gitops.ledger.changesets import (
     write_record,
 )
 from gitops.ledger.port import ChangesetListing
+from gitops.ledger.runs import read_run, write_run
 from gitops.model.changeset import (
     BLOCKING,
     Changeset,
@@ -48,6 +52,7 @@ from gitops.model.changeset import (
     EventDraft,
 )
 from gitops.model.ledger import is_changeset_key
+from gitops.model.run_record import RunRecord
 
 __all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
 
@@ -142,6 +147,11 @@ class ChangesetRecords:
         found = (event for each in (keys if key is None else (key,)) for event in self.events_of(each))
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
+    def run(self, key: str) -> RunRecord | None:
+        """How the run of a changeset went; None where that is not recorded, or no longer. Raises `run_record_invalid`, too."""
+        data = self._read(layout.run_key(key)) if is_changeset_key(key) else None
+        return None if data is None else read_run(data)
+
     def ended(self, containing: str = "") -> tuple[EndedChangeset, ...]:
         """The ended changesets that are kept, the oldest end first; only those whose line contains a text."""
         data = self._read(layout.ENDED) or b""
@@ -157,6 +167,7 @@ class ChangesetRecords:
         index, joined = self.index, set[str]()
         records: dict[str, Changeset] = {}
         events: list[ChangesetEvent] = []
+        runs: dict[str, RunRecord] = {}
         for key, group in groupby(drafts, key=lambda draft: draft.changeset):
             due, before = list(group), records.get(key) or self.record(key)
             first = due[0].happening
@@ -168,6 +179,8 @@ class ChangesetRecords:
             elif isinstance(first, Created):
                 self._check_free(index, records, first.record)
                 cluster = first.record.cluster
+                # What is only created has no run yet: a bucket need not be asked.
+                self._files.setdefault(layout.run_key(key), None)
             # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
             if not due or (key in joined and before is not None and before.ended):
                 continue
@@ -177,12 +190,17 @@ class ChangesetRecords:
             ]
             records[key] = follow_all(before, new)
             events += new
+            runs.update((key, draft.run) for draft in due if draft.run is not None)
             index = _advanced(index, records[key], new[-1])
         lines = {
             key: (self._read(layout.events_key(key)) or b"") + write_events(e for e in events if e.changeset == key)
             for key in records
         }
-        return self._recording(index, records, lines, tuple(events), self._leaving)
+        recording = self._recording(index, records, lines, tuple(events), self._leaving)
+        written = {
+            layout.run_key(key): write_run(run) for key, run in runs.items() if self._is_first_run(run, records[key])
+        }
+        return replace(recording, files={**recording.files, **written})
 
     def unwritten(self) -> Recording:
         """The events of the newest write with their files, which a store that writes file by file may not have written.
@@ -239,6 +257,7 @@ class ChangesetRecords:
             due = (records.get(key) or self.record(key) for key in gone if key.encode() not in archive)
             files[layout.ARCHIVE] = archive + write_archive(filter(None, due))
             files |= {make(key): None for key in gone for make in (layout.record_key, layout.events_key)}
+            files |= {path: None for path in map(layout.run_key, gone) if self._read(path) is not None}
         # Its lines are removed last: they say who leaves.
         files[layout.ENDED] = write_ended(each for each in read_ended(known) if each.key not in gone) if gone else known
         return Recording(index, events, records, files, gone)
@@ -256,6 +275,10 @@ class ChangesetRecords:
                 detail = f"changeset {key} still cleans up after its change of {shared[0]}"
                 fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
                 raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
+
+    def _is_first_run(self, run: RunRecord, record: Changeset) -> bool:
+        """Rule 7."""
+        return self._read(layout.run_key(record.key)) is None and contradiction(run, record) is None
 
     def _stored_record(self, key: str) -> Changeset | None:
         if key not in self._records and (data := self._read(layout.record_key(key))) is not None:
@@ -327,6 +350,10 @@ class ChangesetReader(ABC):
     def changeset_of(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
         return self._changesets().of_commit(commit)
+
+    def run_of(self, key: str) -> RunRecord | None:
+        """How the run of a changeset went; None where that is not recorded. Raises GitopsError."""
+        return self._changesets().run(key)
 
     def events(self, after: int = 0, key: str | None = None) -> tuple[ChangesetEvent, ...]:
         """The events after a number, of one changeset or of all that are kept, in their order. Raises GitopsError."""

@@ -17,6 +17,7 @@ from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
 from gitops.model.change import Action
 from gitops.model.plan import Effect
+from gitops.model.run_record import RunRecord
 
 
 class ChangesetState(StrEnum):
@@ -374,11 +375,12 @@ class ChangesetEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventDraft:
-    """An event that the ledger has not numbered yet."""
+    """An event that the ledger has not numbered yet; `run` is how the run went whose last event it is."""
 
     changeset: str
     at: str
     happening: Happening
+    run: RunRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

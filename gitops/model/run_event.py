@@ -35,3 +35,14 @@ class RunEvent:
 
 Observer = Callable[[RunEvent], None]
 """Gets the events of a run, one after another, in the thread that coordinates it. An exception that it raises ends the run."""
+
+
+def to_all(*observers: Observer | None) -> Observer:
+    """An observer that hands each event to all of these, in their order."""
+    present = [observer for observer in observers if observer is not None]
+
+    def hear(event: RunEvent) -> None:
+        for observer in present:
+            observer(event)
+
+    return hear

@@ -10,8 +10,9 @@ from gitops.model.plan import NodeOutcome
 class RunNode:
     """One node of a run; times are milliseconds since its first event.
 
-    What never started has neither `started` nor a worker; a barrier has worker 0. `waited_for` are the nodes that held a lock
-    which it needed when it was ready, or waited for such a lock before it.
+    What never started has neither `started` nor a worker; a barrier has worker 0. `after` is the node whose end made it ready, or
+    the one that kept it from starting. `waited_for` are the nodes that held a lock which it needed when it was ready, or that
+    were first in line for one.
     """
 
     id: str
@@ -19,6 +20,7 @@ class RunNode:
     started: int | None
     finished: int
     worker: int | None
+    after: str | None
     waited_for: tuple[str, ...]
     outcome: NodeOutcome
 

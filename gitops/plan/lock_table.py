@@ -52,10 +52,9 @@ class Parked:
         line = self._line(claim)
         return bool(line) and line[0] < self._priority[name]
 
-    def before(self, name: str, claim: LockClaim) -> tuple[str, ...]:
-        """Those earlier nodes."""
-        line = self._line(claim)
-        return tuple(earlier for _, earlier in line[: bisect_left(line, self._priority[name])])
+    def first(self, name: str, claim: LockClaim) -> tuple[str, ...]:
+        """The first of those earlier nodes, if there is any: a line may be as long as the plan."""
+        return (self._line(claim)[0][1],) if self.blocks(name, claim) else ()
 
     def next_in_line(self, key: str) -> list[str]:
         """The nodes parked on the key whose turn it is: the first one, with all that share up to the first exclusive one."""

@@ -69,7 +69,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """A ready node that was passed over: the lock keys it waits for, and who holds them or waits for them before it."""
+    """A ready node that was passed over: the lock keys it waits for, and who holds them or, if nobody, is first in line."""
 
     node_id: str
     keys: tuple[str, ...]
@@ -294,7 +294,7 @@ class Schedule:
                 insort(self._candidates, self._priority[woken])
 
     def _wait(self, name: str) -> LockWait:
-        taken = {c.key: (*self._locks.against(c), *self._parked.before(name, c)) for c in self._claims[name]}
+        taken = {c.key: self._locks.against(c) or self._parked.first(name, c) for c in self._claims[name]}
         keys = tuple(sorted(key for key, holders in taken.items() if holders))
         return LockWait(name, keys, self._ordered({holder for key in keys for holder in taken[key]}))
 

@@ -9,12 +9,15 @@ from datetime import datetime
 from gitops.changesets.stream import FullState, StreamItem
 from gitops.core.clock import parse_timestamp
 from gitops.ledger.changesets import CHANGESET, EVENT
+from gitops.ledger.runs import RUN
 from gitops.model import changeset as model
 from gitops.model.changeset import Changeset, ChangesetEvent, RuntimeState
+from gitops.model.run_record import RunRecord
 from gitops.render.characters import visible
+from gitops.render.gantt import run_lines
 from gitops.render.json import Form, present
 
-__all__ = ["event_form", "item_form", "item_lines", "list_form", "list_text", "record_form", "record_text"]
+__all__ = ["event_form", "item_form", "item_lines", "list_form", "list_text", "record_form", "record_text", "run_form"]
 
 _SHORT = 12
 _HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")
@@ -58,8 +61,8 @@ def record_form(record: Changeset) -> Form:
     return CHANGESET.form(record)
 
 
-def record_text(record: Changeset, events: Iterable[ChangesetEvent] = ()) -> str:
-    """A whole record for people, and below it the events that it is made of, if they are given."""
+def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: RunRecord | None = None) -> str:
+    """A whole record for people, and below it the events that it is made of and how its run went, if they are given."""
     source, plan, base = record.source, record.plan, record.base
     part = "" if record.part == "1/1" else f", part {record.part}"
     again = "" if record.retry_of is None else f", again after {record.retry_of}"
@@ -97,7 +100,13 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = ()) -> str
         )
     lines += [f"  left behind {orphan.address}: {orphan.reason}" for orphan in record.orphaned]
     lines += [f"  event {each.seq}  {each.at}  {_what(each.happening)}" for each in events]
+    lines += [] if run is None else run_lines(run, plan.nodes)
     return "".join(visible(line) + "\n" for line in lines)
+
+
+def run_form(run: RunRecord) -> Form:
+    """How a run went, as the ledger keeps it."""
+    return RUN.form(run)
 
 
 def event_form(event: ChangesetEvent) -> Form:

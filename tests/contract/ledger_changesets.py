@@ -35,7 +35,9 @@ from tests.support.changeset_samples import (
     key,
     member,
     ready,
+    run_of,
     whole,
+    with_run,
 )
 
 
@@ -186,6 +188,20 @@ class ChangesetContract(ChangesetRaces):
             assert code_of(partial(record, imported, *drafts(1, further))) == "changeset_state_invalid"
         assert make_store().changeset(key(1)) == known
 
+    def test_how_a_run_went_is_written_once_with_its_last_event(
+        self, make_store: MakeStore, imported: LedgerStore
+    ) -> None:
+        record(imported, *created(1, "a"))
+        assert make_store().run_of(key(1)) is None
+        record(imported, *with_run(drafts(1, ready("a"), *PASSING), run_of("a")))
+        for store in (imported, make_store()):
+            assert store.run_of(key(1)) == run_of("a")
+        # One that is over before the changeset is, or that is of another change, is not written.
+        record(imported, *with_run(created(2, "b"), run_of()), *with_run(drafts(2, ready("b"), *PASSING), run_of("a")))
+        assert make_store().run_of(key(2)) is None
+        assert make_store().run_of("no key") is None
+        check_history(make_store())
+
     def test_one_is_active_at_a_time(self, make_store: MakeStore, imported: LedgerStore) -> None:
         record(imported, *created(1, "a"))
         with pytest.raises(ConflictError) as refused:
@@ -261,7 +277,9 @@ class RetentionContract(Imported):
     """Records of long ago, for stores that write many files in little time."""
 
     def test_old_records_leave_and_still_answer(self, make_store: MakeStore, imported: LedgerStore) -> None:
-        record(imported, *(event for number in range(1, 550) for event in whole(number)))
+        record(imported, *with_run(whole(1), run_of()))
+        assert make_store().run_of(key(1)) == run_of()
+        record(imported, *(event for number in range(2, 550) for event in whole(number)))
         record(imported, *whole(550, "a"))
         assert len(make_store().changeset_keys()) == len(make_store().events(key=None)) // 5 == 550
         first = make_store().changeset(key(1))
@@ -271,6 +289,7 @@ class RetentionContract(Imported):
             assert store.changeset_keys()[-1] == key(1)
             assert (store.changeset(key(1)), store.changeset_of(commit_id(1))) == (first, (key(1),))
             assert store.events(key=key(1)) == store.events(key=key(50)) == ()
+            assert store.run_of(key(1)) is None
             assert [event.seq for event in store.events()][:1] == [251]
             assert len(store.changeset(key(550)).members) == 1  # type: ignore[union-attr]
             assert store.changeset(key(551)).error == "it failed"  # type: ignore[union-attr]

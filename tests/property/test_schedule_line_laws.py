@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,19 +35,27 @@ def conflict(one: LockClaim, other: LockClaim) -> bool:
     return one.key == other.key and LockMode.EXCLUSIVE in (one.mode, other.mode)
 
 
+def _against(node: ExecNode, key: str, taken: list[tuple[str, LockClaim]]) -> list[str]:
+    mine = [claim for claim in node.locks if claim.key == key]
+    return [who for who, other in taken if any(conflict(claim, other) for claim in mine)]
+
+
 def scan(graph: ExecutionGraph, schedule: Schedule, workers: int) -> tuple[str | None, tuple[LockWait, ...]]:
     """Rule 2 by the book: look at every ready node by position, and keep for it what it waits for."""
     if len(schedule.running) >= workers:
         return None, ()
     nodes = {node.id: node for node in graph.nodes}
-    taken = [(name, claim) for name in schedule.running for claim in nodes[name].locks]
+    held = [(name, claim) for name in schedule.running for claim in nodes[name].locks]
+    taken = list(held)
     waits = []
     for name in schedule.ready:
-        hits = [(c.key, who) for c in nodes[name].locks for who, other in taken if conflict(c, other)]
-        if not hits:
+        keys = sorted({claim.key for claim in nodes[name].locks})
+        against = partial(_against, nodes[name])
+        hits = {key: against(key, held) or against(key, taken)[:1] for key in keys}
+        if not any(hits.values()):
             return name, tuple(waits)
-        holders = sorted({who for _, who in hits}, key=lambda n: nodes[n].position)
-        waits.append(LockWait(name, tuple(sorted({key for key, _ in hits})), tuple(holders)))
+        holders = sorted({who for found in hits.values() for who in found}, key=lambda n: nodes[n].position)
+        waits.append(LockWait(name, tuple(key for key in keys if hits[key]), tuple(holders)))
         taken += [(name, claim) for claim in nodes[name].locks]
     return None, tuple(waits)
 

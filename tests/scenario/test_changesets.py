@@ -46,6 +46,13 @@ def stored(cluster: Cluster, key: str) -> Changeset:
     return record
 
 
+def run_of(cluster: Cluster, record: Changeset) -> dict[str, str]:
+    """How the nodes of its run ended, as the ledger says."""
+    run = cluster.ledger().run_of(record.key)
+    assert run is not None
+    return {node.id: node.outcome.value for node in run.nodes}
+
+
 def add_query(cluster: Cluster) -> None:
     cluster.write("born.gq", BORN)
     cluster.graphs["knowledge"]["born"] = "born.gq"
@@ -77,6 +84,7 @@ def test_1_a_query_is_staged_made_ready_and_committed(cluster: Cluster) -> None:
     assert stored(cluster, record.key) == record
     assert record.result is not None
     assert dict(record.result.counts) == {"applied": 1, "failed": 0, "skipped": 0, "deleted": 0}
+    assert run_of(cluster, record) == {"query.knowledge.born": "done", "barrier.prepared": "done"}
 
 
 def test_1_a_run_that_lands_what_it_can_records_the_same(cluster: Cluster) -> None:
@@ -84,6 +92,7 @@ def test_1_a_run_that_lands_what_it_can_records_the_same(cluster: Cluster) -> No
     record = changeset(cluster.apply())
     assert stored(cluster, record.key).state is ChangesetState.FINALIZED
     assert not record.atomic
+    assert run_of(cluster, record) == {"query.knowledge.born": "done"}
 
 
 def test_3_what_is_ready_is_taken_back_when_something_fails(cluster: Cluster) -> None:
@@ -99,6 +108,8 @@ def test_3_what_is_ready_is_taken_back_when_something_fails(cluster: Cluster) ->
     runtimes = {member.address: member.runtime.state for member in record.members}
     assert runtimes["graph.alpha"] is RuntimeState.COMPENSATED
     assert runtimes["graph.beta"] is RuntimeState.FAILED
+    run = run_of(cluster, record)
+    assert (run["graph.alpha"], run["graph.beta"], run["barrier.finalized"]) == ("done", "failed", "blocked")
     assert cluster.state.applied_digest == before
     assert "changeset_rolled_back" in codes(outcome)
     assert cluster.uri("alpha") not in cluster.twin.dump()
@@ -233,6 +244,7 @@ def test_20_a_delete_that_fails_is_tried_again_by_the_next_run(cluster: Cluster)
     assert not outcome.ok
     assert record.state is ChangesetState.DRAINED
     assert record.needs_attention
+    assert run_of(cluster, record)["graph.old"] == "failed"
     assert "graph.old" not in cluster.state.resources
     assert cluster.live("old") == SCHEMA
     again = cluster.apply(atomic=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from gitops.model.address import Address
 from gitops.model.change import Action
 from gitops.model.changeset import (
@@ -25,7 +28,8 @@ from gitops.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.model.ledger import changeset_key
-from gitops.model.plan import Effect
+from gitops.model.plan import Effect, NodeOutcome
+from gitops.model.run_record import RunNode, RunRecord
 
 AT = "2026-07-02T09:00:00Z"
 D = "ab" * 32
@@ -85,3 +89,14 @@ PASSING = (Prepared(()), Committed(2, 1, ()), Drained(0, "nothing is served"), F
 def whole(number: int, *names: str) -> tuple[EventDraft, ...]:
     """All events of a changeset that lands."""
     return (*created(number, *names), *drafts(number, *map(ready, names), *PASSING))
+
+
+def run_of(*names: str, outcome: NodeOutcome = NodeOutcome.DONE) -> RunRecord:
+    """A run by one worker that carried out these members, one after the other."""
+    nodes = (RunNode(member(name), 0, n, n + 1, 1, None, (), outcome) for n, name in enumerate(names))
+    return RunRecord(1, tuple(nodes))
+
+
+def with_run(events: Sequence[EventDraft], run: RunRecord) -> tuple[EventDraft, ...]:
+    """The events, with the run that ends with the last of them."""
+    return (*events[:-1], replace(events[-1], run=run))

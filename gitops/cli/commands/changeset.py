@@ -50,6 +50,13 @@ CHANGESET = Command(
             Group(_KEY, _COMMIT, flag("--latest", "the newest changeset")),
             CONFIG,
             flag("--events", "also its events"),
+            Argument(
+                "--gantt",
+                "FILE",
+                "also how its run went, as bars along the time; with FILE, written there as a Mermaid Gantt chart",
+                nargs="?",
+                const="",
+            ),
             flag("--exit-code", f"let the exit code say what became of it; {_EXITS}"),
             _UNTIL,
             _CONVERGED,

@@ -21,11 +21,13 @@ from gitops.ledger.changesets import (
     write_record,
 )
 from gitops.ledger.record_check import check_records, check_trailers
+from gitops.ledger.runs import write_run
 from gitops.ledger.trailers import commit_message, parse_trailers
 from gitops.model.changeset import Changeset, EventDraft, Finalized
 from gitops.model.ledger import EntryKind
+from gitops.model.plan import NodeOutcome
 from tests.support.audited import Lie, Life
-from tests.support.changeset_samples import PASSING, RESULT, created, drafts, key, ready, whole
+from tests.support.changeset_samples import PASSING, RESULT, created, drafts, key, ready, run_of, whole, with_run
 from tests.support.git_fixture import run
 
 FIRST = 4
@@ -55,7 +57,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Life:
     life = Life(tmp_path_factory.mktemp("told"))
     life.begin()
     record(life, *created(1, "a"))
-    record(life, *drafts(1, ready("a"), *PASSING))
+    record(life, *with_run(drafts(1, ready("a"), *PASSING), run_of("a")))
     record(life, *created(2, "a", "b"), *drafts(2, ready("a")))
     record(life, *drafts(2, ready("b"), PASSING[0]))
     return life
@@ -128,6 +130,17 @@ LIES = {
     "a record without events": (7, lambda *_: {layout.record_key(key(3)): write_record(_first(3))}),
     "another active changeset": (7, _edit(layout.INDEX, lambda d: write_index(replace(read_index(d), active=None)))),
     "an archive of what was not archived": (7, lambda *_: {layout.ARCHIVE: write_archive([_first(1)])}),
+    "a run that was rewritten later": (7, lambda *_: {layout.run_key(key(1)): write_run(run_of())}),
+    "a run that is gone": (7, lambda *_: {layout.run_key(key(1)): None}),
+    "a run of a changeset that goes on": (7, lambda *_: {layout.run_key(key(2)): write_run(run_of())}),
+    "a run of a changeset that does not exist": (7, lambda *_: {layout.run_key(key(3)): write_run(run_of())}),
+    "a run of another change": (5, lambda *_: {layout.run_key(key(1)): write_run(run_of("b"))}),
+    "a run that ends twice": (5, lambda *_: {layout.run_key(key(1)): write_run(run_of("a", "a"))}),
+    "a failure of what landed": (
+        5,
+        lambda *_: {layout.run_key(key(1)): write_run(run_of("a", outcome=NodeOutcome.FAILED))},
+    ),
+    "a run that cannot be read": (5, lambda *_: {layout.run_key(key(1)): b"{}"}),
     "changesets in an entry that has none": (3, lambda *_: {layout.record_key(key(1)): write_record(_first(1))}),
 }
 

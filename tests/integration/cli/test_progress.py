@@ -170,6 +170,29 @@ def test_the_record_of_a_run_is_kept_in_a_file(folder, tmp_path):
     assert chart.read_text() == to_gantt(run)
 
 
+def test_the_ledger_keeps_how_a_run_went_with_its_changeset(folder, tmp_path, capsys):
+    file, chart = tmp_path / "run.json", tmp_path / "run.mmd"
+    assert main(["apply", "--config", str(folder), "-q", "--run", str(file)]) == 0
+    (kept,) = (folder / "__cluster" / "changesets").glob("*.run.json")
+    assert kept.read_bytes() == file.read_bytes()
+    show = ["changeset", "show", "--latest", "--config", str(folder)]
+    capsys.readouterr()
+    assert main([*show, "--gantt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"  run: 20 of 20 node\(s\), 1 worker\(s\), \d+\.\d\d s", lines[-21])
+    assert re.match(r"    graph\.g0 +\|[#. ]{40}\| \d+\.\d\d s done$", lines[-20])
+    assert main([*show, "--json", "--gantt", str(chart)]) == 0
+    (form,) = json.loads(capsys.readouterr().out)["changesets"]
+    assert form["run"] == json.loads(file.read_text())
+    assert chart.read_text() == to_gantt(read_run(kept.read_bytes()))
+    kept.write_text("{}")
+    assert main([*show, "--gantt"]) == 0
+    assert "WARN  run_record_invalid chs-" in capsys.readouterr().out
+    assert main([*show, "--gantt", str(tmp_path)]) == 0
+    kept.write_bytes(file.read_bytes())
+    assert main([*show, "--gantt", str(tmp_path)]) == 2
+
+
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_applied(folder, tmp_path, capsys):
     assert main(["apply", "--config", str(folder), "--events", str(tmp_path)]) == 1
     assert "usage_error" in capsys.readouterr().err

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gitops.apply.runner import run_graph
-from gitops.changesets.runs import longest, run_record
+from gitops.changesets.runs import RunLog, longest
 from gitops.core.errors import IntegrityError
 from gitops.ledger.runs import MAX_BYTES, read_run, write_run
 from gitops.model.change import Action
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.model.run_record import RunNode, RunRecord
-from gitops.render.gantt import MOST_BARS, to_gantt
+from gitops.render.gantt import MOST_BARS, run_lines, to_gantt
 from tests.support.clock import FixedClock
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
@@ -32,7 +32,7 @@ def recorded() -> RunRecord:
         ExecNode("query.h.c", "query", Action.CREATE, 4),
     )
     edges = (ExecEdge("query.g.a", "barrier.prepared", "x"), ExecEdge("query.h.bad", "query.h.c", "x"))
-    events, failed = [], threading.Event()
+    log, failed = RunLog(), threading.Event()
 
     def execute(node: ExecNode) -> NodeResult:
         if node.id == "query.g.a":
@@ -40,24 +40,24 @@ def recorded() -> RunRecord:
         return NodeResult(node.id, NodeOutcome.FAILED if node.id == "query.h.bad" else NodeOutcome.DONE)
 
     def hear(event) -> None:
-        events.append(event)
+        log(event)
         if event.type == "node_failed":
             failed.set()
 
     clock = FixedClock(START, timedelta(milliseconds=100))
     run_graph(ExecutionGraph(nodes, edges), execute, clock=clock, workers=2, on_event=hear)
-    return run_record(events)
+    return log.record()
 
 
 def test_a_run_says_when_each_node_began_and_ended_and_what_it_waited_for():
     run = recorded()
     assert run.workers == 2
-    assert [(n.id, n.worker, n.waited_for, n.outcome.value) for n in run.nodes] == [
-        ("query.h.bad", 2, (), "failed"),
-        ("query.h.c", None, (), "blocked"),
-        ("query.g.a", 1, (), "done"),
-        ("barrier.prepared", 0, (), "done"),
-        ("query.g.b", 1, ("query.g.a",), "done"),
+    assert [(n.id, n.worker, n.after, n.waited_for, n.outcome.value) for n in run.nodes] == [
+        ("query.h.bad", 2, None, (), "failed"),
+        ("query.h.c", None, "query.h.bad", (), "blocked"),
+        ("query.g.a", 1, None, (), "done"),
+        ("barrier.prepared", 0, "query.g.a", (), "done"),
+        ("query.g.b", 1, None, ("query.g.a",), "done"),
     ]
     bad, skipped, *_ = run.nodes
     assert (bad.ready, bad.started, bad.finished, bad.duration) == (300, 600, 700, 100)
@@ -72,7 +72,7 @@ def test_the_document_says_everything():
 
 
 def test_a_document_that_would_be_too_long_has_the_nodes_that_took_longest():
-    nodes = tuple(RunNode(f"query.g.q{n}", 0, 0, n, 1, (), NodeOutcome.DONE) for n in range(5000))
+    nodes = tuple(RunNode(f"query.g.q{n}", 0, 0, n, 1, None, (), NodeOutcome.DONE) for n in range(5000))
     data = write_run(RunRecord(1, nodes))
     assert len(data) <= MAX_BYTES
     assert read_run(data).nodes == nodes[-200:]
@@ -104,10 +104,23 @@ def test_bars():
 
 
 def test_of_many_nodes_the_longest_are_drawn_and_nothing_of_a_name_acts():
-    nodes = tuple(RunNode(f"query.g.q{n}; click:x%%", 0, 0, n, 1, (), NodeOutcome.DONE) for n in range(100))
+    nodes = tuple(RunNode(f"query.g.q{n}; click:x%%", 0, 0, n, 1, None, (), NodeOutcome.DONE) for n in range(100))
     lines = to_gantt(RunRecord(1, nodes)).splitlines()
     assert lines[3] == "  title the 60 longest of 100 nodes"
     bars = [line for line in lines if " : " in line]
     assert len(bars) == MOST_BARS
     assert bars[0] == "  query.g.q40  click x   : done, 0, 40"
     assert longest(RunRecord(1, nodes), 1).nodes == nodes[-1:]
+
+
+def test_lines_for_a_terminal():
+    waited = "waited 0.20 s for a worker"
+    assert run_lines(recorded(), 6) == [
+        "  run: 5 of 6 node(s), 2 worker(s), 1.20 s",
+        "    query.g.a        |   ..........#############              | 0.40 s done, waited 0.30 s for a worker",
+        "    query.h.bad      |          ..........###                 | 0.10 s failed, waited 0.30 s for a worker",
+        "    query.g.b        |      ........................##########| 0.30 s done, waited 0.70 s for query.g.a",
+        f"    barrier.prepared |                          .......###    | 0.10 s done, after query.g.a, {waited}",
+        "    query.h.c        |                                        | blocked, after query.h.bad",
+    ]
+    assert run_lines(RunRecord(1, ()), 0) == ["  run: 0 of 0 node(s), 1 worker(s), 0.00 s"]
