@@ -29,7 +29,12 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import ChangeRequest, Comment, Reaction, RequestState
+from gitops.render.comment import marker
 from gitops.render.comment_inputs import RefusedCommand
+from gitops.render.markdown import code, hidden, text
+
+_ANSWER = hidden("gitops answer")
+_MOST_CHARACTERS = 65_536
 
 
 def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[LogLine]:
@@ -143,15 +148,34 @@ def _refuse(
     """Answer with a reaction, and show the reason in the comment of the plan."""
     yield from _react(context, event, Reaction.REFUSED)
     yield LogLine(f"command refused: {error.code}: {error.detail}", RunResult.PROBLEMS)
-    if request.state is not RequestState.OPEN:
-        return
     words, cluster = ("/gitops", None) if isinstance(parsed, MalformedCommand) else (str(parsed), parsed.cluster)
     known = cluster if cluster in {rule.name for rule in context.clusters} else None
+    refused = RefusedCommand(words, error.code, error.detail if error.fix is None else f"{error.detail}; {error.fix}")
     try:
-        refused = RefusedCommand(words, error.code, error.detail)
-        yield from plan_request(context, request, cluster=known, refusals=(refused,))
+        if request.state is RequestState.OPEN:
+            yield from plan_request(context, request, cluster=known, refusals=(refused,))
+        elif request.state is RequestState.MERGED:
+            _answer_below(context, request, known, refused)
     except GitopsError as problem:
         yield LogLine(f"the refusal is not in the comment: {problem.code}: {problem.detail}")
+
+
+def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | None, refused: RefusedCommand) -> None:
+    """Say below the report of a merged request why a command was not carried out, in the place of an earlier answer.
+
+    Without a `cluster`, or a report, the reaction has to do. Raises GitopsError.
+    """
+    rules = context.rules_of(request)
+    mark = marker(cluster or rules[0].name) if cluster or len(rules) == 1 else None
+    first = "" if mark is None else hidden(mark)
+    own = (c.body for c in context.forge.comments(request.number) if c.marker is not None)
+    report = next((body for body in own if first and body.startswith(first)), None)
+    if mark is None or report is None:
+        return
+    said = f"### Refused commands\n\n- {code(refused.command)}: {code(refused.code)}, {text(refused.message)}\n"
+    body = f"{report.partition(_ANSWER)[0].rstrip()}\n\n{_ANSWER}\n{said}"
+    if len(body) <= _MOST_CHARACTERS:
+        context.forge.upsert_comment(request.number, mark, body)
 
 
 def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> Iterator[LogLine]:

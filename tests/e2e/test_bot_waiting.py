@@ -10,7 +10,8 @@ from gitops.bot.results import RunResult
 from gitops.forge.events import ManualEvent, TimerEvent
 from gitops.forge.port import Permission
 from gitops.git.port import RefUpdate
-from gitops.model.changeset import Changeset, ChangesetState
+from gitops.model.address import Address
+from gitops.model.changeset import Changeset, ChangesetState, Committed, Created, Prepared, Removal
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
 from tests.support.changeset_stories import created, failed, landed, record
 from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, LEDGER, MAIN, Loop
@@ -48,6 +49,14 @@ def _fail(stage: Stage, merge: str, **facts: object) -> Changeset:
 def _covers(stage: Stage) -> list[tuple[str, ...]]:
     """What the changesets of a test brought in, the oldest first."""
     return [each.covers for each in reversed(stage.changesets()[:-1])]
+
+
+def _report(stage: Stage) -> str:
+    """The bot's comment on request 1, on which people comment as well."""
+    (body,) = [
+        each.body for each in stage.loop.book.comments(1) if each.body.startswith("<!-- gitops cluster=brain -->")
+    ]
+    return body
 
 
 def test_each_merge_that_waits_gets_its_own_changeset_and_entry(stage: Stage) -> None:
@@ -138,9 +147,14 @@ def test_17_a_retry_is_the_next_attempt_of_the_merge_of_its_request(stage: Stage
     assert (again.retry_of, again.attempt, again.source.merge_commit) == (made.key, 2, merge)
     assert (first.key, first.state) == (made.key, ChangesetState.FAILED)
     assert stage.loop.request(1).labels == ("gitops/applied",)
-    notes = stage.say(BOB, 1, "/gitops retry")
-    assert stage.reactions(1) == ["refused"]
-    assert f"nothing is left to retry: commit {merge[:12]} is applied with changeset {again.key}" in said(notes)
+    report = _report(stage)
+    for _ in range(2):
+        notes = stage.say(BOB, 1, "/gitops retry")
+        assert stage.reactions(1) == ["refused"]
+        assert f"nothing is left to retry: commit {merge[:12]} is applied with changeset {again.key}" in said(notes)
+        # The report stays, with the newest answer below it.
+        found = _report(stage)
+        assert (found.startswith(report.rstrip()), found.count("nothing is left to retry")) == (True, 1)
 
 
 def test_17_by_hand_the_newest_merge_that_failed_is_tried_again(stage: Stage) -> None:
@@ -170,6 +184,27 @@ def test_17_what_is_carried_out_now_is_not_tried_again(stage: Stage) -> None:
     notes = stage.say(BOB, 1, "/gitops retry")
     assert f"changeset_active: changeset {made.key} is carried out now" in said(notes)
     assert stage.changesets()[0].key == made.key
+
+
+def test_21_what_is_still_cleaned_up_keeps_out_merges_that_touch_it_and_no_others(stage: Stage) -> None:
+    (merge,) = _merge(stage, QUERY)
+    stage.pushed(merge, merge)
+    gone = Removal(Address("graph.legacy"), "ab" * 32)
+    # Nothing announced the delete, so no run may carry it out.
+    made = created("7" * 40, atomic=True, members=(), removals=(gone,), covers=("7" * 40,))
+    record(stage.loop, made, [Created(made), Prepared(()), Committed(2, 1, (gone.address,))])
+    (other,) = _merge(stage, OTHER)
+    stage.pushed(merge, other)
+    states = {each.source.merge_commit: each.state for each in stage.changesets()}
+    assert (states[other], states["7" * 40]) == (ChangesetState.FINALIZED, ChangesetState.DRAINED)
+    schema = b"node Contact {\n    name: String @key\n    mail: String?\n}\n"
+    tip = stage.loop.commit("alice", {"cluster/legacy.pg": schema})
+    stage.loop.store.update_refs([RefUpdate(MAIN, other, tip)])
+    notes = stage.pushed(other, tip)
+    assert verdict(notes) is RunResult.PROBLEMS
+    assert f"graph.legacy: changeset {made.key} is not finished" in said(notes)
+    assert "schema.legacy: cluster_recovery_pending" in said(notes)
+    assert {each.source.merge_commit: each.state for each in stage.changesets()} == states
 
 
 def test_a_retry_needs_the_permission_of_every_command(stage: Stage) -> None:
