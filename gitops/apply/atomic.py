@@ -113,8 +113,11 @@ class _Barriers:
         return NodeResult(node.id, NodeOutcome.DONE)
 
     def _events(self, *effects: Effect, canonical: bool = False) -> tuple[Happening, ...]:
-        at = self._run.session.workspace.stamp()
-        return member_events(self._run.journal.record, self.results, effects, at=at, canonical=canonical)
+        at, nodes = self._run.session.workspace.stamp(), [n for n in _work(self._run) if n.effect in effects]
+        results: dict[str, NodeResult] = {
+            node.address: self.results[node.id] for node in nodes if node.id in self.results
+        }
+        return member_events(self._run.journal.record, results, effects, at=at, canonical=canonical)
 
     def _prepare(self) -> None:
         run, journal = self._run, self._run.journal
@@ -304,23 +307,19 @@ def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
 def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
     """Record what could not be finished after the commit; every later run tries it again."""
     journal, at = run.journal, run.session.workspace.stamp()
-    ended = {result.node_id: result for result in results}
+    by_node = {result.node_id: result for result in results}
     try:
-        finishing = [node.id for node in run.graph.nodes if node.effect is Effect.FINISH]
-        done = [name for name in finishing if ended[name].outcome.succeeded]
-        removals = {removal.address for removal in journal.record.removals}
-        journal.add(
-            *member_events(journal.record, {n: ended[n] for n in done}, (Effect.FINISH,), at=at, canonical=True)
+        ended = {node: by_node[node.id] for node in run.graph.nodes if node.effect is Effect.FINISH}
+        done: dict[str, NodeResult] = {n.address: result for n, result in ended.items() if result.outcome.succeeded}
+        journal.add(*member_events(journal.record, done, (Effect.FINISH,), at=at, canonical=True))
+        journal.add(*(Removed(each.address) for each in journal.record.removals if each.address in done))
+        for node, result in ended.items():
+            if result.outcome in _FAILED:
+                failed = Runtime(RuntimeState.FAILED, updated_at=at, error=failure_text(result))
+                journal.add(RuntimeUpdated(node.address, failed))
+        retire = settled(
+            run.session, (each for result in done.values() for each in run.announced.get(result.node_id, ()))
         )
-        journal.add(*(Removed(Address(name)) for name in done if Address(name) in removals))
-        for name in finishing:
-            if ended[name].outcome in _FAILED:
-                journal.add(
-                    RuntimeUpdated(
-                        Address(name), Runtime(RuntimeState.FAILED, updated_at=at, error=failure_text(ended[name]))
-                    )
-                )
-        retire = settled(run.session, (intent for name in done for intent in run.announced.get(name, ())))
         if journal.drafts or retire:
             run.record(retire)
     except GitopsError as problem:

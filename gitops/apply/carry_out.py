@@ -8,7 +8,6 @@ from gitops.apply.run import Run
 from gitops.apply.runner import run_graph
 from gitops.changesets.runs import RunLog
 from gitops.cluster.workspace import CRASHED, ClusterWork
-from gitops.model.change import Change
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.run_event import to_all
 
@@ -40,14 +39,14 @@ def carry_out(
             armed=armed,
         )
     )
-    changes: dict[str, Change] = {change.address: change for change in run.plan.changes}
+    changes = {change.address: change for change in run.plan.changes}
     crashed: list[str] = []
 
     def execute(node: ExecNode) -> NodeResult:
         if node.id in run.done:
             result = NodeResult(node.id, NodeOutcome.UNCHANGED, facts=dict(run.done[node.id]))
         else:
-            result = provider.apply(node, changes[node.id])
+            result = provider.apply(node, changes[node.address])
         if result.facts.get(CRASHED):
             crashed.append(node.id)
         if results is not None:

@@ -147,7 +147,7 @@ def _migrate_back(current: Session, member: Member, announced: Sequence[Intent],
         # The run that announced it may be alive, only slow: it must not begin now.
         stores.engine.fence(uri, fence)
         return
-    if live != member.after:
+    if live != member.staged:
         raise _left(member, "its live schema is neither the applied nor the new one")
     if not _untouched(reading, announced, version):
         raise _left(member, "the graph was written to after its migration")

@@ -139,9 +139,13 @@ def _migrate(current: Session, member: Member, fence: int) -> None:
     declared = current.desired.resources.get(member.address)
     text = declared.content if declared is not None and declared.digest == wanted else None
     text = current.workspace.accepted_schema(graph, wanted) if text is None else text
-    if text is None or digest(reading.schema_source) != member.before:
-        detail = "its live schema or the declared one has changed since; refresh shows what is live"
+    if digest(reading.schema_source) not in (member.before, member.expanded):
+        detail = "its live schema has changed since; refresh shows what is live"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address)
+    if text is None:
+        detail = f"it is to get the schema with the digest {wanted}, which is declared no longer and is not in git"
+        fix = "declare that schema again until it is applied: gitops apply"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
     actor, incarnation = current.workspace.actor, reading.incarnation
     fence = max(fence, reading.fence)
     stores.engine.prepare_migration(uri, text, actor=actor, incarnation=incarnation, fence=fence).publish()

@@ -8,9 +8,9 @@ from gitops.cluster.session import Session
 from gitops.core.errors import GitopsError
 from gitops.model.address import Kind, schema_address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change
+from gitops.model.change import Action
 from gitops.model.ledger import Intent, IntentKind
-from gitops.model.plan import Plan
+from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.trust import DataGrowth
 
 _INTENTS = {
@@ -20,39 +20,42 @@ _INTENTS = {
 }
 
 
-def make_intents(current: Session, plan: Plan, fence: int) -> dict[str, Intent]:
-    """The intents of a plan by node id, in execution order, so that their ids sort like their operations."""
+def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int, *, atomic: bool) -> dict[str, Intent]:
+    """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
     growth = DataGrowth() if current.view.trust is None else current.view.trust.data_growth
     at = workspace.stamp()
-    changes: dict[str, Change] = {change.address: change for change in plan.changes}
+    changes = {change.address: change for change in plan.changes}
     found = {}
-    for node in sorted(plan.graph.nodes, key=lambda n: n.position):
-        change = changes.get(node.id)
+    for node in sorted(graph.nodes, key=lambda n: n.position):
+        change = changes.get(node.address)
         kind = None if change is None else _INTENTS.get((change.address.kind, change.action))
         if change is None or kind is None:
             continue
-        graph = change.address.name
-        schema = current.desired.resources.get(schema_address(graph))
-        approvals = granted.get(node.id, ())
+        name = change.address.name
+        schema = current.desired.resources.get(schema_address(name))
+        wanted = "" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest
+        first = node.expanded if atomic else None
+        # What is approved is the whole of a change, which is done with its rest.
+        approvals = () if first else granted.get(node.address, ())
         used, rows = [a.approval_id for a in approvals], [a.seen.rows for a in approvals if a.seen is not None]
         # What the plan saw under the lock; the node itself reports a graph that does not open.
         seen, last = change.seen, 0
         if kind is not IntentKind.GRAPH_CREATE:
             # After the loss of a ledger its numbers begin again, and those of the graphs do not.
             with suppress(GitopsError):
-                last = stores.engine.read(stores.graph_uri(graph)).fence
+                last = stores.engine.read(stores.graph_uri(name)).fence
         found[node.id] = Intent(
             operation_id=workspace.ids.ulid(),
             started_at=at,
             actor=workspace.actor,
             kind=kind,
-            graph_id=graph,
-            graph_uri=stores.graph_uri(graph),
+            graph_id=name,
+            graph_uri=stores.graph_uri(name),
             observed_manifest_version=None if seen is None else seen.version,
             expected_manifest_version=None,
-            desired_schema_digest="" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest,
+            desired_schema_digest=first or wanted,
             state_cas_base=current.view.cas,
             approval_id=used[0] if used else None,
             co_approvals=tuple(used[1:]),

@@ -30,7 +30,7 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.port import Existence
 from gitops.model.address import Address, Kind, schema_address
-from gitops.model.change import Change, Disposition, Seen
+from gitops.model.change import Change, Disposition
 from gitops.model.changeset import (
     BLOCKING,
     Changeset,
@@ -42,6 +42,7 @@ from gitops.model.changeset import (
 )
 from gitops.model.ledger import Intent
 from gitops.model.plan import Effect, Plan
+from gitops.plan.probe import seen_facts
 
 __all__ = ["Interrupted", "abandon", "settle_interrupted"]
 
@@ -184,8 +185,7 @@ def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, o
         if member.address.kind is Kind.GRAPH and error.code == Code.GRAPH_DELETED:
             return None  # An earlier run was about to take it back.
         raise
-    wanted = next((each.after for each in record.members if each.address == schema_address(graph)), None)
+    wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
     if digest(reading.schema_source) != wanted:
         return None
-    seen = Seen(reading.incarnation, reading.rows, reading.manifest_version)
-    return {"seen": seen, "graph_uri": uri, "manifest_version": reading.manifest_version}
+    return {**seen_facts(uri, reading), "manifest_version": reading.manifest_version}

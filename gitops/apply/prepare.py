@@ -19,7 +19,7 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.model.address import Address
 from gitops.model.change import Disposition
-from gitops.model.changeset import EventDraft
+from gitops.model.changeset import EventDraft, Member
 from gitops.model.plan import Effect, ExecutionGraph, Plan
 from gitops.plan.classes import atomic_graph
 from gitops.plan.draft import StateDraft
@@ -84,7 +84,7 @@ def _prepare(
         graph=graph,
         accepted=accepted,
         operation=workspace.ids.ulid(),
-        intents=make_intents(current, plan, swept.fence),
+        intents=make_intents(current, plan, graph, swept.fence, atomic=atomic),
         view=current.view,
         debts=owed,
         journal=Journal(workspace.stamp, None if resumed is None else resumed.record, closing),
@@ -110,9 +110,13 @@ def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: boo
 
 def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
     """The graph of a plan with the classes that its changeset has: a migration that is done has no steps any longer."""
-    effects: Mapping[Address, Effect] = {member.address: member.effect for member in resumed.record.members}
-    nodes = (replace(node, effect=effects.get(Address(node.id), node.effect)) for node in plan.graph.nodes)
-    return replace(plan.graph, nodes=tuple(nodes))
+    members: Mapping[Address, Member] = {member.address: member for member in resumed.record.members}
+    classed = {
+        node.id: replace(node, effect=members[node.address].effect, expanded=members[node.address].expanded)
+        for node in plan.graph.nodes
+        if node.address in members
+    }
+    return replace(plan.graph, nodes=tuple(classed.get(node.id, node) for node in plan.graph.nodes))
 
 
 def _with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:

@@ -16,13 +16,14 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, GitopsError, RemoteError
-from gitops.graph.port import DeleteOrder, PreparedVersion
+from gitops.graph.port import DeleteOrder, MigrationPreview, PreparedVersion
 from gitops.model.address import Kind, schema_address
-from gitops.model.change import Action, Change, Seen
+from gitops.model.change import Action, Change
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.restore import restore_order
+from gitops.plan.probe import seen_facts
 
 # A fact that stays in this module.
 _UNSEEN = "unseen"
@@ -58,7 +59,7 @@ class ClusterProvider:
                 self._work.ledger.put_blob(resource.address, resource.content or b"")
             # Everything else changes only the ledger: schemas created or deleted with their graph, removed texts, trust.
         except GitopsError as error:
-            problems.add(error.code, error.path or node.id, error.detail, fix=error.fix)
+            problems.add(error.code, error.path or node.address, error.detail, fix=error.fix)
             unseen = facts.pop(_UNSEEN, False) and not facts.get(DISARMED)
             outcome = NodeOutcome.INDETERMINATE if unseen else NodeOutcome.FAILED
             return NodeResult(node.id, outcome, tuple(problems), facts=facts)
@@ -89,7 +90,7 @@ class ClusterProvider:
         uri = work.graph_uri(graph)
         resource = work.resources[schema_address(graph)]
         with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
-            check_migration(work.engine, uri, change, resource.content or b"")
+            preview = check_migration(work.engine, uri, change, resource.content or b"")
             before = work.engine.read(uri)
         intent = replace(intent, observed_manifest_version=before.manifest_version)
         self._arm(intent)
@@ -98,6 +99,8 @@ class ClusterProvider:
         source = self._read_source(graph, intent, Code.SCHEMA_APPLY_FAILED, facts)
         try:
             with _failing_as(Code.SCHEMA_APPLY_FAILED, node):
+                if intent.desired_schema_digest != resource.digest:
+                    source = _expanded(preview, intent)
                 prepared = work.engine.prepare_migration(
                     uri, source, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
                 )
@@ -178,14 +181,21 @@ class ClusterProvider:
         with suppress(GitopsError):
             uri = self._work.graph_uri(graph)
             reading = self._work.engine.read(uri)
-            facts["seen"] = Seen(reading.incarnation, reading.rows, reading.manifest_version)
-            facts["graph_uri"] = uri
+            facts |= seen_facts(uri, reading)
 
     def _fault_after(self, point: str) -> None:
         try:
             self._work.faults.reach(point)
         except GitopsError as error:
             raise _InjectedCrashError(error.detail) from error
+
+
+def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
+    """The text of the schema that a migration leads to first. Raises GitopsError if it is not the one that was announced."""
+    if preview.expanded is None or digest(preview.expanded) != intent.desired_schema_digest:
+        detail = "the live schema is not the one that it was planned from; refresh shows what is live"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
+    return preview.expanded
 
 
 def _publish(prepared: PreparedVersion, facts: dict[str, object]) -> int:
@@ -214,4 +224,5 @@ def _failing_as(code: Code, node: ExecNode) -> Iterator[None]:
         yield
     except GitopsError as error:
         # The cause knows what helps; the code of the failure is only where it was noticed.
-        raise GitopsError(code, error.detail, path=node.id, fix=error.fix or remedy(error.code, node.id)) from error
+        fix = error.fix or remedy(error.code, node.address)
+        raise GitopsError(code, error.detail, path=node.address, fix=fix) from error

@@ -116,10 +116,10 @@ def _demote(
 def _observe(draft: StateDraft, desired: DesiredState, result: NodeResult | None, at: str) -> None:
     """Record what a provider saw of a graph after it created or migrated it."""
     facts = {} if result is None else result.facts
-    seen, uri = facts.get("seen"), facts.get("graph_uri")
-    if result is not None and isinstance(seen, Seen) and isinstance(uri, str):
+    seen, live, uri = facts.get("seen"), facts.get("schema_digest"), facts.get("graph_uri")
+    if result is not None and isinstance(seen, Seen) and isinstance(live, str) and isinstance(uri, str):
         graph = Address(result.node_id).name
-        draft.observe_graph(graph, seen, desired.resources[schema_address(graph)].digest, uri=uri, at=at)
+        draft.observe_graph(graph, seen, live, desired.resources[schema_address(graph)].digest, uri=uri, at=at)
 
 
 def _next_state(

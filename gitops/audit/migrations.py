@@ -61,16 +61,13 @@ def _migration(walk: Walk, listed: EntryChange) -> MigrationPreview | None:
     texts = [_text(walk, listed.resource.name, digest or "") for digest in (listed.before, listed.after)]
     # The language of schemas is large to import: few entries change a schema.
     from gitops.language.schema import compile_schema
-    from gitops.language.schema.migration import empties, plan_migration
     from gitops.language.text import LanguageError
 
     try:
         accepted, desired = (compile_schema(text) for text in texts if text is not None)
-        migration = plan_migration(accepted, desired)
+        return MigrationPreview.between(accepted, desired)
     except (GitopsError, LanguageError, ValueError):
         return None
-    steps = tuple(step.to_json() for step in migration.steps)
-    return MigrationPreview(migration.supported, steps, empties(accepted, migration))
 
 
 def _text(walk: Walk, graph: str, digest: str) -> bytes | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from gitops.model.changeset import Changeset, ChangesetKind, ChangesetState, RuntimeState
-from gitops.model.plan import Effect
 
 __all__ = ["Answer", "Until", "answer", "answer_of_merge", "newest_attempt"]
 
@@ -74,7 +73,7 @@ def _failed(record: Changeset, *, require_converged: bool) -> bool:
     if record.state not in _COMMITTED:
         return False
     # What fails after the commit is tried again by later runs, until the changeset has ended.
-    counted = (m for m in record.members if record.ended or m.effect is not Effect.FINISH)
+    counted = (m for m in record.members if record.ended or not m.finishes)
     partly = bool(record.excluded) or (record.result is not None and not record.result.converged)
     lost = record.result is not None and bool(record.result.failed)
     return lost or any(m.runtime.state is RuntimeState.FAILED for m in counted) or (require_converged and partly)

@@ -182,9 +182,9 @@ def _member(record: Changeset, members: Mapping[Address, Member], address: Addre
 
 def _check_runtime(record: Changeset, member: Member, state: RuntimeState) -> None:
     """Refuse what a member may not become now."""
-    finishing = member.effect is Effect.FINISH
-    allowed = frozenset({RuntimeState.SKIPPED}) if finishing and record.state in BLOCKING else _ALLOWED[record.state]
-    left = member.runtime.state in _LEFT and record.state not in BLOCKING and not finishing
+    waits = member.effect is Effect.FINISH and record.state in BLOCKING
+    allowed = frozenset({RuntimeState.SKIPPED}) if waits else _ALLOWED[record.state]
+    left = member.runtime.state in _LEFT and record.state not in BLOCKING and not member.finishes
     if state not in allowed or left:
         raise _refusal(record, f"{member.address} cannot become {state}")
     if member.effect is Effect.PIVOT and record.state is ChangesetState.PREPARING and state in _DOING:
@@ -215,7 +215,7 @@ def _commit(record: Changeset) -> Changeset:
     """What is ready becomes canonical with the commit; what comes after it stays as it is."""
     members = []
     for member in record.members:
-        landed = member.effect is not Effect.FINISH and member.runtime.state not in _LEFT
+        landed = not member.finishes and member.runtime.state not in _LEFT
         runtime: Runtime = member.runtime
         members.append(replace(member, runtime=replace(runtime, state=RuntimeState.CANONICAL)) if landed else member)
     return _removals(replace(record, members=tuple(members)), {RemovalState.PLANNED: RemovalState.DRAINING})

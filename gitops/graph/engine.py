@@ -104,14 +104,10 @@ class LanceEngine:
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""
-        from gitops.language.schema.migration import empties
-
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             accepted = snapshot.schema()
-        migration = plan_migration(accepted, accept_schema(schema_source))
-        steps = tuple(step.to_json() for step in migration.steps)
-        return MigrationPreview(migration.supported, steps, empties(accepted, migration))
+        return MigrationPreview.between(accepted, accept_schema(schema_source))
 
     def check_restore(self, uri: str, order: RestoreOrder, schema_source: bytes) -> int:
         """Count the rows of the tables that `restore` would exchange."""

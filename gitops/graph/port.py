@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gitops.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from gitops.language.schema import Schema
 
 __all__ = [
     "DeleteOrder",
@@ -101,12 +104,26 @@ class RestoreOrder:
 class MigrationPreview:
     """What a schema update will do to the live graph: plain JSON steps, `supported` false if one cannot be done.
 
-    `empties` says that no node type of before is left.
+    `empties` says that no node type of before is left. `expanded` is the text of the schema that it may lead to first, where it
+    adds and drops: that has what it adds, and still what it drops.
     """
 
     supported: bool
     steps: tuple[Mapping[str, Any], ...]
     empties: bool = False
+    expanded: bytes | None = None
+
+    @classmethod
+    def between(cls, accepted: Schema, desired: Schema) -> MigrationPreview:
+        """The preview of the migration from one schema to another."""
+        # The planner is large to import: most runs migrate nothing.
+        from gitops.language.schema.expansion import expanded_source
+        from gitops.language.schema.migration import empties, plan_migration
+
+        migration = plan_migration(accepted, desired)
+        steps = tuple(step.to_json() for step in migration.steps)
+        expanded = expanded_source(accepted, desired, migration)
+        return cls(migration.supported, steps, empties(accepted, migration), expanded)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form of plans."""

@@ -85,7 +85,8 @@ class Runtime:
 class Member:
     """A resource that a changeset creates or changes: the whole new definition by its digest, never a patch.
 
-    `lifted` says that it could be staged, but depends on a pivot: it is carried out after that, and is still taken back.
+    `lifted` says that it could be staged, but depends on a pivot: it is carried out after that, and is still taken back. A
+    migration with an `expanded` schema leads to that, by its digest, before the commit, and drops the rest after it.
     """
 
     address: Address
@@ -95,7 +96,18 @@ class Member:
     after: str | None
     binding_change: bool = False
     lifted: bool = False
+    expanded: str | None = None
     runtime: Runtime = field(default_factory=Runtime)
+
+    @property
+    def staged(self) -> str | None:
+        """The digest of what it has to be before the commit."""
+        return self.after if self.expanded is None else self.expanded
+
+    @property
+    def finishes(self) -> bool:
+        """Whether something of it is left to do after the commit."""
+        return self.effect is Effect.FINISH or self.expanded is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +231,13 @@ class Changeset:
     @property
     def commits(self) -> tuple[str, ...]:
         """The commits that the changeset is about: its merge, and every merge that it brings in."""
-        merge = () if self.source.merge_commit is None else (self.source.merge_commit,)
-        return tuple(dict.fromkeys((*merge, *self.covers)))
+        return tuple(dict.fromkeys(filter(None, (self.source.merge_commit, *self.covers))))
 
     @property
     def phase(self) -> str:
         """One of the three states that a simple client knows: `provisioning`, `committed` or `failed`."""
-        if self.state is ChangesetState.FAILED:
-            return "failed"
-        return "provisioning" if self.state in BLOCKING else "committed"
+        otherwise = "failed" if self.state is ChangesetState.FAILED else "committed"
+        return "provisioning" if self.state in BLOCKING else otherwise
 
     @property
     def ended(self) -> bool:

@@ -66,6 +66,9 @@ class ExecNode:
     tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
     node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
     has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same.
+
+    A migration that adds and drops may be two nodes of an atomic run: the first one leads to the schema with the digest
+    `expanded`, and the second one, which is the rest `of` the change with that address, to the desired schema.
     """
 
     id: str
@@ -76,6 +79,13 @@ class ExecNode:
     group: str = ""
     effect: Effect = Effect.STAGE
     lifted: bool = False
+    expanded: str | None = None
+    of: str = ""
+
+    @property
+    def address(self) -> Address:
+        """The change that it carries out, or a part of."""
+        return Address(self.of or self.id)
 
     @property
     def phase(self) -> Effect:

@@ -74,7 +74,7 @@ def first_record(
         base=base,
         desired_digest=plan.config_digest,
         plan=PlanFacts(plan.digest, len(graph.nodes), len(graph.edges), len(layers(graph))),
-        members=_members(plan, graph),
+        members=_members(plan, graph, atomic=atomic),
         removals=_removals(plan),
         excluded=tuple(
             Excluded(change.address, change.disposition.value, None if change.reason is None else change.reason.value)
@@ -91,8 +91,11 @@ def _carried_out(plan: Plan) -> Iterable[Change]:
     return (change for change in plan.changes if change.disposition is Disposition.APPLIED)
 
 
-def _members(plan: Plan, graph: ExecutionGraph) -> tuple[Member, ...]:
-    """Every change but deletes; the effect is that of the node, which may be later than that of the change alone."""
+def _members(plan: Plan, graph: ExecutionGraph, *, atomic: bool) -> tuple[Member, ...]:
+    """Every change but deletes; the effect is that of the node, which may be later than that of the change alone.
+
+    A run that is not atomic has no barrier for a migration to finish behind.
+    """
     nodes, effects = {node.id: node for node in graph.nodes}, effects_of(plan.changes)
     found = []
     for change in _carried_out(plan):
@@ -100,9 +103,17 @@ def _members(plan: Plan, graph: ExecutionGraph) -> tuple[Member, ...]:
             continue
         node = nodes.get(change.address)
         effect = effects[change.address].effect if node is None else node.effect
-        lifted = node is not None and node.lifted
         found.append(
-            Member(change.address, change.action, effect, change.before, change.after, change.binding_change, lifted)
+            Member(
+                change.address,
+                change.action,
+                effect,
+                change.before,
+                change.after,
+                change.binding_change,
+                lifted=node is not None and node.lifted,
+                expanded=node.expanded if node is not None and atomic else None,
+            )
         )
     return tuple(found)
 
@@ -147,12 +158,14 @@ def member_events(
 ) -> tuple[Happening, ...]:
     """How the members of these classes ended, by the results of their nodes, in the order of the record.
 
-    A member whose node has no result yet gets no event. What is done is ready, or with `canonical` in force.
+    A member whose node has no result yet gets no event. What is done is ready, or with `canonical` in force. What is left of a
+    staged member after the commit is of the class FINISH.
     """
     found: list[Happening] = []
     for member in record.members:
         result = results.get(member.address)
-        if member.effect not in effects or result is None:
+        of_class = member.effect in effects or (member.finishes and Effect.FINISH in effects)
+        if not of_class or result is None:
             continue
         runtime = _runtime(member, result, at, canonical=canonical)
         if runtime.state is member.runtime.state:

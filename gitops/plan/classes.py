@@ -6,6 +6,7 @@
 | a text is published | stage: it is found by its digest, and the commit binds it |
 | a migration only adds what a later one can take out | stage: the recorded schema is a part of the new one |
 | a migration only drops | finish: readers let go of what it drops with the commit |
+| a migration adds what a later one can take out, and drops | stage what it adds, finish what it drops |
 | any other migration, a restore | pivot: it changes what is in use, and cannot be taken back |
 | a text, a schema or keys and rules leave or change in the ledger alone | commit |
 | a graph is deleted | finish: it destroys data |
@@ -19,6 +20,10 @@ A barrier would close a cycle if a change came before something that it needs. S
 behind that barrier, too: what is staged is then `lifted` behind `prepared`. A text is not: it needs nothing but the ledger to
 be published, and what could keep it from that is to be known before anything that cannot be taken back.
 
+A migration that adds and drops is two nodes: the first one is staged and leads to a schema that has both what is added and
+what goes, the second one finishes. Rows that are restored at the same time need the types as they will be, so such a migration
+is a pivot then; so is one without a schema between.
+
 Two changes that cannot be taken back cannot be all or nothing, so an atomic run has one pivot at most: `pivots` has them all.
 """
 
@@ -29,6 +34,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from gitops.core.canonical import digest
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
@@ -61,18 +67,24 @@ _DROPS = frozenset({"drop_property", "drop_type"})
 
 
 class Classified(NamedTuple):
-    """The class of a change, and the reason for it, for people."""
+    """The class of a change, and the reason for it, for people.
+
+    `expanded` is the digest of the schema to which a staged migration leads before the commit, if it has a rest to finish.
+    """
 
     effect: Effect
     reason: str
+    expanded: str | None = None
 
 
 def effects_of(changes: Iterable[Change]) -> Mapping[Address, Classified]:
     """The class of each change, by the table of this module."""
-    return {change.address: _classify(change) for change in changes}
+    known = tuple(changes)
+    restored = {c.address.graph for c in known if c.address.kind is Kind.RESTORE and c.action is not Action.DELETE}
+    return {change.address: _classify(change, restored=change.address.graph in restored) for change in known}
 
 
-def _classify(change: Change) -> Classified:
+def _classify(change: Change, *, restored: bool) -> Classified:
     deleted = change.action is Action.DELETE
     match change.address.kind:
         case Kind.GRAPH if deleted:
@@ -80,7 +92,7 @@ def _classify(change: Change) -> Classified:
         case Kind.GRAPH:
             return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
         case Kind.SCHEMA if change.action is Action.UPDATE:
-            return _classify_migration(change.migration)
+            return _classify_migration(change.migration, restored=restored)
         case Kind.SCHEMA if not deleted:
             return Classified(Effect.STAGE, "it is created with its graph")
         case Kind.RESTORE if not deleted:
@@ -93,7 +105,7 @@ def _classify(change: Change) -> Classified:
             return Classified(Effect.STAGE, "its text is published, and nothing refers to it yet")
 
 
-def _classify_migration(migration: MigrationPreview | None) -> Classified:
+def _classify_migration(migration: MigrationPreview | None, *, restored: bool) -> Classified:
     if migration is None or not migration.supported:
         return Classified(Effect.PIVOT, "its steps are not known")
     steps = {_kind_of(step) for step in migration.steps}
@@ -101,6 +113,8 @@ def _classify_migration(migration: MigrationPreview | None) -> Classified:
         return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
     if steps <= _DROPS:
         return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
+    if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
+        return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
     return Classified(Effect.PIVOT, f"it cannot be taken back: {', '.join(sorted(steps - _ADDS))}")
 
 
@@ -112,8 +126,10 @@ def _kind_of(step: Mapping[str, object]) -> str:
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
     """The same graph, each node with the class of its change; its barriers are as they were."""
-    nodes = (n if n.kind == BARRIER_KIND else replace(n, effect=effects[Address(n.id)].effect) for n in graph.nodes)
-    return replace(graph, nodes=tuple(nodes))
+    changes = (node for node in graph.nodes if node.kind != BARRIER_KIND)
+    found = {node.id: (node, effects[node.address]) for node in changes}
+    classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
+    return replace(graph, nodes=tuple(classed.get(node.id, node) for node in graph.nodes))
 
 
 def pivots(graph: ExecutionGraph) -> tuple[str, ...]:
@@ -130,7 +146,8 @@ def atomic_graph(graph: ExecutionGraph) -> ExecutionGraph:
     kept = {name: node for name, node in changes.items() if node.effect is not Effect.COMMIT}
     part = restricted(ExecutionGraph(tuple(changes.values()), graph.edges), kept)
     ordered = tuple(e for e in part.edges if not _only_binds(kept[e.before], kept[e.after]))
-    nodes = _lift(ExecutionGraph(tuple(kept.values()), ordered))
+    lifted = _lift(ExecutionGraph(tuple(kept.values()), ordered))
+    nodes = [*lifted, *(_rest(node) for node in lifted if node.expanded is not None)]
     gates = _gate_edges(nodes, approvals_of(graph.nodes))
     return ExecutionGraph(_placed(nodes), tuple(sorted((*ordered, *_barrier_edges(nodes), *gates))))
 
@@ -151,8 +168,14 @@ def _lift(graph: ExecutionGraph) -> list[ExecNode]:
             continue
         # Behind the commit nothing is taken back.
         lifted = latest is Effect.PIVOT
-        found[name] = replace(node, lifted=lifted, effect=node.effect if lifted else latest)
+        found[name] = replace(node, lifted=True) if lifted else replace(node, effect=latest, expanded=None)
     return sorted(found.values(), key=lambda node: node.position)
+
+
+def _rest(node: ExecNode) -> ExecNode:
+    """The node that drops after the commit what a staged migration has left."""
+    name = Address(f"drops.{node.address.name}")
+    return replace(node, id=name, effect=Effect.FINISH, lifted=False, expanded=None, of=node.id)
 
 
 def _placed(nodes: Sequence[ExecNode]) -> tuple[ExecNode, ...]:

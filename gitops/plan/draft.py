@@ -66,9 +66,9 @@ class StateDraft:
         """Set an observation."""
         self._observations[address] = observation
 
-    def observe_graph(self, graph: str, seen: Seen, schema_digest: str, *, uri: str, at: str) -> None:
-        """Record what was seen of a graph that is as declared."""
-        observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=schema_digest, desired=schema_digest)
+    def observe_graph(self, graph: str, seen: Seen, live: str, desired: str, *, uri: str, at: str) -> None:
+        """Record what was seen of a graph; `live` and `desired` are digests of its schema."""
+        observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=live, desired=desired)
         self.observe(graph_address(graph), observation)
 
     def use_approvals(self, approval_ids: Iterable[str], record: Mapping[str, Any]) -> None:

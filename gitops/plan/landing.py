@@ -79,8 +79,8 @@ def debts_stop(plan: Plan, approvals: AcceptedApprovals) -> bool:
     return bool(approvals.earlier.open) and applies and not used & approvals.emergencies
 
 
-def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> None:
-    """Raise what keeps the migration of a live graph from being carried out as planned. Raises GitopsError."""
+def check_migration(engine: GraphReader, uri: str, change: Change, schema_source: bytes) -> MigrationPreview:
+    """What the migration of a live graph will do. Raises GitopsError for what keeps it from being carried out as planned."""
     try:
         preview = engine.preview(uri, schema_source)
     except GitopsError as error:
@@ -94,6 +94,7 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
         detail = "the live schema is not the recorded one, so it would take steps that were not planned; refresh"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
     engine.check_migration(uri, schema_source, incarnation=None if change.seen is None else change.seen.incarnation)
+    return preview
 
 
 def _require_supported(preview: MigrationPreview) -> None:

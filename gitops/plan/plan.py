@@ -290,12 +290,9 @@ def _preview_migrations(
                 found[schema] = current.opened.engine.preview(current.opened.graph_uri(schema.name), content), None
                 continue
             from gitops.language.schema import compile_schema
-            from gitops.language.schema.migration import empties, plan_migration
 
             accepted = compile_schema(source)
-            migration = plan_migration(accepted, desired)
-            steps = tuple(step.to_json() for step in migration.steps)
-            found[schema] = MigrationPreview(migration.supported, steps, empties(accepted, migration)), accepted
+            found[schema] = MigrationPreview.between(accepted, desired), accepted
         except GitopsError as error:
             if report:
                 current.problems.add(Code.SCHEMA_PREVIEW_UNAVAILABLE, schema, error.detail)

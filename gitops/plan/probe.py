@@ -8,6 +8,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReading
+from gitops.model.change import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,15 @@ class GraphProbe:
     def live(self) -> str | None:
         """Digest of the live schema text, None when the graph does not open."""
         return None if self.reading is None else digest(self.reading.schema_source)
+
+
+def seen_facts(uri: str, reading: GraphReading) -> dict[str, object]:
+    """The facts of a result about a graph as it was seen."""
+    return {
+        "seen": Seen(reading.incarnation, reading.rows, reading.manifest_version),
+        "schema_digest": digest(reading.schema_source),
+        "graph_uri": uri,
+    }
 
 
 def probe_graph(stores: Stores, graph: str, *, files: bool = False) -> tuple[GraphProbe, str | None]:

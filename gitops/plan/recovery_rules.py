@@ -111,7 +111,8 @@ def _observe(draft: StateDraft, intent: Intent, seen: GraphProbe, at: str) -> No
     """Record what was seen of a graph whose create or migration is rolled forward."""
     if seen.reading is not None:
         found = Seen(seen.reading.incarnation, seen.reading.rows, seen.reading.manifest_version)
-        draft.observe_graph(intent.graph_id, found, intent.desired_schema_digest, uri=intent.graph_uri, at=at)
+        wanted = intent.desired_schema_digest
+        draft.observe_graph(intent.graph_id, found, wanted, wanted, uri=intent.graph_uri, at=at)
 
 
 def _mark(draft: StateDraft, graph: str, record: StatusRecord) -> None:

@@ -90,7 +90,8 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
     )
     for member in record.members:
         failed = "" if member.runtime.error is None else f": {member.runtime.error}"
-        lines.append(f"  {member.action} {member.address} ({member.effect}): {member.runtime.state}{failed}")
+        rest = "" if member.expanded is None else ", drops after the commit"
+        lines.append(f"  {member.action} {member.address} ({member.effect}{rest}): {member.runtime.state}{failed}")
     for removal in record.removals:
         by = "" if removal.approval is None else f", approval {removal.approval}"
         lines.append(f"  remove {removal.address}: {removal.state}{by}")

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from gitops.core.dataclass import dataclass
-from gitops.model.address import Address, Kind
+from gitops.model.address import Kind
 from gitops.model.change import Action
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.graph import BARRIER_KIND
@@ -40,6 +40,7 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
         "nodes": [
             {
                 "id": node.id,
+                "change": None if node.kind == BARRIER_KIND else node.address,
                 "action": node.action.value,
                 "kind": node.kind,
                 "class": node.effect.value,
@@ -75,9 +76,11 @@ def to_text(graph: ExecutionGraph) -> str:
     if graph.edges:
         lines += ["", "Edges:", *_edge_lines(graph.edges)]
     nodes = {node.id: node for node in graph.nodes}
+    halved = {node.of for node in graph.nodes}
     for number, layer in enumerate(rounds, start=1):
         members = sorted((nodes[name] for name in layer), key=lambda n: n.position)
-        lines += ["", f"Layer {number}:", *(visible(f"  {_title(node)}{_class_of(node)}") for node in members)]
+        titles = (f"  {_title(node)}{_class_of(node, halved=node.id in halved)}" for node in members)
+        lines += ["", f"Layer {number}:", *map(visible, titles)]
     if locks := _lock_lines(graph):
         lines += ["", "Locks:", *locks]
     return "\n".join(lines) + "\n"
@@ -129,8 +132,8 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     again: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
         if node.id in quiet:
-            again.setdefault(Address(node.id).graph, []).append(node)
-    single = [_Box((node,), _in_frame(node), Address(node.id).graph) for node in nodes if node.id not in quiet]
+            again.setdefault(node.address.graph, []).append(node)
+    single = [_Box((node,), _in_frame(node), node.address.graph) for node in nodes if node.id not in quiet]
     single += [
         _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
         for owner, found in again.items()
@@ -140,7 +143,7 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
-        owner = Address(node.id).graph
+        owner = node.address.graph
         alike.setdefault((owner, node.kind, node.action), []).append(node)
         by_graph.setdefault(owner, []).append(node)
     if len(alike) <= most:
@@ -158,11 +161,11 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
 
 def _in_frame(node: ExecNode) -> str:
     """The title of a node without the name of its graph, which its frame has."""
-    address = Address(node.id)
+    address = node.address
     if address.graph is None:
         return _title(node)
     name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"
-    return f"{node.action.value} {node.kind}{name}"
+    return f"{node.action.value} {node.kind}{name}{', drops' if node.of else ''}"
 
 
 def _alike(nodes: Sequence[ExecNode]) -> str:
@@ -181,11 +184,12 @@ def _edge_lines(edges: Sequence[ExecEdge]) -> list[str]:
     return [visible(f"  {e.before} -> {e.after} [{e.reason}{f': {e.detail}' if e.detail else ''}]") for e in edges]
 
 
-def _class_of(node: ExecNode) -> str:
+def _class_of(node: ExecNode, *, halved: bool) -> str:
     """What a reader has to know of the class of a node: barriers have none to speak of, and most nodes are staged."""
-    if node.lifted:
-        return f" [{node.effect}, behind the pivot]"
-    return "" if node.kind == BARRIER_KIND or node.effect is Effect.STAGE else f" [{node.effect}]"
+    if node.kind == BARRIER_KIND or (node.effect is Effect.STAGE and not node.lifted and not halved):
+        return ""
+    where = ", behind the pivot" if node.lifted else ""
+    return f" [{node.effect}{where}{', drops after the commit' if halved else ''}]"
 
 
 def _lock_lines(graph: ExecutionGraph) -> list[str]:

@@ -19,15 +19,17 @@ KINDS = ("graph", "schema", "query", "policy")
 def graphs(draw: st.DrawFn) -> ExecutionGraph:
     """Acyclic, with every class anywhere: also where no plan of today puts it."""
     count = draw(st.integers(0, 14))
+    effects = [draw(st.sampled_from(list(Effect))) for _ in range(count)]
     nodes = tuple(
         ExecNode(
             f"n{index:02}",
             draw(st.sampled_from(KINDS)),
             Action.UPDATE,
             index,
-            effect=draw(st.sampled_from(list(Effect))),
+            effect=effect,
+            expanded="d" * 64 if effect is Effect.STAGE and draw(st.booleans()) else None,
         )
-        for index in range(count)
+        for index, effect in enumerate(effects)
     )
     pairs = draw(st.sets(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=30))
     edges = {ExecEdge(f"n{a:02}", f"n{b:02}", "reference") for a, b in pairs if a < b < count}
@@ -59,6 +61,12 @@ def test_nothing_finishes_before_the_commit_and_nothing_is_staged_behind_it(grap
         assert (node.id in before[DRAINED]) == (node.phase is not Effect.FINISH)
         # What is taken back if the run fails is never behind the commit.
         assert not node.lifted or node.effect is Effect.STAGE
+    # The rest of what is staged in halves, and of nothing else, is behind the commit.
+    halved = {node.id for node in found.nodes if node.expanded is not None}
+    assert halved == {node.of for node in found.nodes if node.of}
+    assert all(
+        node.effect is (Effect.FINISH if node.of else Effect.STAGE) for node in found.nodes if node.of or node.expanded
+    )
 
 
 @given(graphs(), st.randoms(use_true_random=False))

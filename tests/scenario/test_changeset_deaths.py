@@ -100,13 +100,17 @@ class Scene:
 
     def copy(self) -> Cluster:
         self._copies += 1
-        folder = self._folder.parent / str(self._copies)
-        shutil.copytree(self._folder, folder)
-        made = copy.copy(self._cluster)
-        made.graphs = dict(made.graphs)
-        made.folder, made.clock, made.ids = folder, copy.copy(made.clock), copy.copy(made.ids)
-        made.twin = made.engine = self._cluster.twin.moved(str(self._folder), str(folder))
-        return made
+        return copy_of(self._cluster, self._folder.parent / str(self._copies))
+
+
+def copy_of(cluster: Cluster, folder: Path) -> Cluster:
+    """A cluster with its graphs and its ledger, in another folder."""
+    shutil.copytree(cluster.folder, folder)
+    made = copy.copy(cluster)
+    made.graphs = dict(made.graphs)
+    made.folder, made.clock, made.ids = folder, copy.copy(made.clock), copy.copy(made.ids)
+    made.twin = made.engine = cluster.twin.moved(str(cluster.folder), str(folder))
+    return made
 
 
 def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gitops.graph.port import (
     RestoreOrder,
 )
 from gitops.graph.snapshot import accept_schema, table_keys
-from gitops.language.schema.migration import empties, plan_migration
+from gitops.language.schema.migration import plan_migration
 
 
 @dataclass
@@ -129,9 +129,7 @@ class MemoryEngine:
         """The plan of the real planner."""
         self.calls["preview"] += 1
         accepted = accept_schema(self._opened(uri).source or b"")
-        migration = plan_migration(accepted, accept_schema(schema_source))
-        steps = tuple(step.to_json() for step in migration.steps)
-        return MigrationPreview(migration.supported, steps, empties(accepted, migration))
+        return MigrationPreview.between(accepted, accept_schema(schema_source))
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Refuse what the real planner does not support, and another graph."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gitops.core.canonical import digest
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.change import Action, Change
@@ -24,9 +25,14 @@ RENAME = {"kind": "rename_type"}
 WORDS = {"kind": "update_type_metadata"}
 
 
-def change(text: str, action: str, *steps: dict[str, str], supported: bool = True) -> Change:
+BETWEEN = b"the schema with what is added, and with what goes"
+
+
+def change(
+    text: str, action: str, *steps: dict[str, str], supported: bool = True, expanded: bytes | None = None
+) -> Change:
     kind = Action(action)
-    preview = MigrationPreview(supported, steps) if steps else None
+    preview = MigrationPreview(supported, steps, expanded=expanded) if steps else None
     before, after = None if kind is Action.CREATE else A, None if kind is Action.DELETE else B
     return Change(Address(text), kind, before, after, migration=preview)
 
@@ -43,6 +49,11 @@ def change(text: str, action: str, *steps: dict[str, str], supported: bool = Tru
         (change("schema.kb", "update", DROP), Effect.FINISH),
         (change("schema.kb", "update", DROP, {"kind": "drop_type"}), Effect.FINISH),
         (change("schema.kb", "update", ADD, DROP), Effect.PIVOT),
+        (change("schema.kb", "update", ADD, DROP, expanded=BETWEEN), Effect.STAGE),
+        (change("schema.kb", "update", WORDS, DROP, {"kind": "drop_type"}, expanded=BETWEEN), Effect.STAGE),
+        (change("schema.kb", "update", RENAME, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change("schema.kb", "update", {"kind": "extend_enum"}, DROP, expanded=BETWEEN), Effect.PIVOT),
+        (change("schema.kb", "update", ADD_INTERFACE, DROP, expanded=BETWEEN), Effect.PIVOT),
         (change("schema.kb", "update", RENAME), Effect.PIVOT),
         (change("schema.kb", "update", ADD_INTERFACE), Effect.PIVOT),
         (change("schema.kb", "update", {"kind": "extend_enum"}), Effect.PIVOT),
@@ -70,6 +81,43 @@ def test_class_of_a_change(found: Change, effect: Effect) -> None:
 def test_reason_of_a_pivot_names_the_steps_that_cannot_be_taken_back() -> None:
     found = change("schema.kb", "update", ADD, RENAME, DROP)
     assert "drop_property, rename_type" in effects_of([found])[found.address].reason
+
+
+def test_migration_in_halves_says_so_and_is_a_pivot_where_rows_are_restored() -> None:
+    halved = change("schema.kb", "update", ADD, DROP, expanded=BETWEEN)
+    found = effects_of([halved, change("restore.other", "create"), change("restore.kb", "delete")])[halved.address]
+    assert found == (Effect.STAGE, "it adds before the commit, and drops after it", digest(BETWEEN))
+    restored = effects_of([halved, change("restore.kb", "update")])[halved.address]
+    assert (restored.effect, restored.expanded) == (Effect.PIVOT, None)
+
+
+def test_migration_in_halves_is_two_nodes_of_an_atomic_run_and_one_of_another() -> None:
+    changes = [change("schema.kb", "update", ADD, DROP, expanded=BETWEEN), change("query.kb.find", "update")]
+    whole = plain(changes, "query.kb.find -> schema.kb")
+    assert sorted(order(whole)) == ["query.kb.find", "schema.kb"]
+    graph = atomic_graph(whole)
+    assert order(graph) == [
+        "schema.kb",
+        "query.kb.find",
+        "barrier.prepared",
+        "barrier.committed",
+        "barrier.drained",
+        "drops.kb",
+        "barrier.finalized",
+    ]
+    halves = {node.id: node for node in graph.nodes if node.address == "schema.kb"}
+    assert (halves["schema.kb"].effect, halves["schema.kb"].expanded) == (Effect.STAGE, digest(BETWEEN))
+    assert (halves["drops.kb"].effect, halves["drops.kb"].expanded) == (Effect.FINISH, None)
+    assert pivots(graph) == ()
+
+
+def test_migration_that_has_to_wait_for_what_finishes_is_one_step() -> None:
+    changes = [change("schema.kb", "update", ADD, DROP, expanded=BETWEEN), change("graph.old", "delete")]
+    behind = ExecEdge("graph.old", "schema.kb", "explicit_dependency")
+    graph = atomic_graph(replace(plain(changes), edges=(behind,)))
+    found = {node.id: node for node in graph.nodes}
+    assert (found["schema.kb"].effect, found["schema.kb"].expanded) == (Effect.FINISH, None)
+    assert "drops.kb" not in found
 
 
 def plain(changes: list[Change], *links: str, recorded: tuple[str, ...] = ()) -> ExecutionGraph:
