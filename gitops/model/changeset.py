@@ -2,7 +2,6 @@
 
 A cluster is never changed directly. A changeset is created first, says what will change, is followed while its parts are
 prepared, and moves the applied state of the cluster in one step or not at all.
-Sources: the design note on schema changesets; `docs/changesets.md` for what it left open.
 """
 
 from __future__ import annotations
@@ -194,9 +193,8 @@ class Barriers:
 class Changeset:
     """The record of one changeset, as it is after its newest event.
 
-    `part` is `i/k` where one merge needs several changesets. `covers` are the merge commits that this changeset brings in,
-    the oldest first.
-    `needs_attention` says that a step after the commit failed; every later run tries it again.
+    `part` is `i/k` where one merge needs several changesets. `covers` are the merge commits that this changeset brings in, the
+    oldest first. `needs_attention` says that a step after the commit failed; every later run tries it again.
     """
 
     key: str
@@ -243,9 +241,6 @@ class Changeset:
     def ended(self) -> bool:
         """Whether the record is final."""
         return self.state in ENDED
-
-
-# -- events ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

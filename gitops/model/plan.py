@@ -65,10 +65,8 @@ class ExecNode:
     `id` is the address (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
     tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
     node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
-    has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same.
-
-    A migration that adds and drops may be two nodes of an atomic run: the first one leads to the schema with the digest
-    `expanded`, and the second one, which is the rest `of` the change with that address, to the desired schema.
+    has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same. A migration in halves is
+    two nodes of an atomic run: the first leads to the schema with the digest `expanded`, the second is the rest `of` that change.
     """
 
     id: str
@@ -95,10 +93,7 @@ class ExecNode:
     @property
     def interruptible(self) -> bool:
         """Whether a run may stop waiting for it: not for a migration or a delete of a graph, which cannot be taken back."""
-        return (self.kind, self.action) not in _NEVER_INTERRUPTED
-
-
-_NEVER_INTERRUPTED = frozenset({("schema", Action.UPDATE), ("graph", Action.DELETE)})
+        return (self.kind, self.action) not in (("schema", Action.UPDATE), ("graph", Action.DELETE))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -261,14 +256,12 @@ class ContractBreak:
                 return f"it was a {self.before} and becomes a {self.after}"
             case BreakKind.PARAMETER_ADDED:
                 return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
-            case BreakKind.PARAMETER_CHANGED:
-                return f"parameter {self.subject} changes from `{self.before}` to `{self.after}`"
+            case BreakKind.PARAMETER_CHANGED | BreakKind.COLUMN_CHANGED:
+                return f"{self.kind.partition('_')[0]} {self.subject} changes from `{self.before}` to `{self.after}`"
             case BreakKind.PARAMETER_DROPPED:
                 return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
             case BreakKind.COLUMN_DROPPED:
                 return f"column {self.subject} of type `{self.before}` leaves the result"
-            case BreakKind.COLUMN_CHANGED:
-                return f"column {self.subject} changes from `{self.before}` to `{self.after}`"
 
 
 @dataclass(frozen=True, slots=True)
