@@ -373,6 +373,7 @@ def test_json_form():
         "nodes": [
             {
                 "id": "graph.kb",
+                "change": "graph.kb",
                 "action": "create",
                 "kind": "graph",
                 "class": "stage",
@@ -383,6 +384,7 @@ def test_json_form():
             },
             {
                 "id": "schema.kb",
+                "change": "schema.kb",
                 "action": "create",
                 "kind": "schema",
                 "class": "stage",
