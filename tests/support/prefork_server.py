@@ -16,10 +16,13 @@ import sys
 import types
 
 import gitops
+from gitops.cli.parser import build_parser
 from tests.support import pen
 
 # The drivers of the web server belong to an extra, and a server of that kind is started for real.
 _LEFT_OUT = ("gitops.__main__", "gitops.server")
+# What the verbs import where they need it.
+_LATE = ("obstore", "obstore.exceptions", "obstore.store", "yaml")
 
 
 class Server:
@@ -137,12 +140,27 @@ def _git_settings() -> None:
     pygit2.settings.search_path[ConfigLevel.XDG] = f"{os.environ.get('XDG_CONFIG_HOME') or home + '/.config'}/git"
 
 
-def main() -> None:
-    """Serve on the descriptor of the first argument until that of the second is closed."""
-    listener = socket.socket(fileno=int(sys.argv[1]))
+def _warm() -> None:
+    """Do once what every child would do: import what is imported late, write the methods of dataclasses, build a parser."""
     for module in pkgutil.walk_packages(gitops.__path__, "gitops."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
+    for name in _LATE:
+        importlib.import_module(name)
+    found = [
+        value for name, module in sys.modules.items() if name.startswith("gitops.") for value in vars(module).values()
+    ]
+    for value in found:
+        if isinstance(value, type):
+            for method in ("__init__", "__eq__"):
+                getattr(value, method)
+    build_parser()
+
+
+def main() -> None:
+    """Serve on the descriptor of the first argument until that of the second is closed."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    _warm()
     pen.install()
     # What is shared with the children stays shared: a collection would write into each of its pages.
     gc.freeze()

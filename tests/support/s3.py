@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Self
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
 from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
 
@@ -81,7 +81,7 @@ class S3Server:
     _gates: dict[str, threading.Barrier] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._moto = create_backend_app("s3")
         self._http = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()

@@ -6,7 +6,7 @@ Steps: 1 parse; 2 check each declaration and expand interfaces; 3 check the whol
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,8 @@ MAX_IR_BYTES = 64 * 1024 * 1024
 """Largest stored canonical form that is read, in bytes."""
 
 _MAX_PRINTED_BYTES = 8 * MAX_SOURCE_BYTES
+# Who reads or writes a graph asks for its stored schema each time; few graphs are in work at a time, and a schema may be large.
+_KEPT_SCHEMAS = 4
 _PHYSICAL = {
     TypeKind.INTERFACE: frozenset[str](),
     TypeKind.NODE: frozenset({"id"}),
@@ -88,11 +90,13 @@ def compile_schema(source: bytes) -> Schema:
     return _compile(source, MAX_SOURCE_BYTES)
 
 
+@lru_cache(_KEPT_SCHEMAS)
 def schema_from_ir(form: bytes) -> Schema:
     """Read back the bytes of a canonical form (`SchemaIR.to_bytes`); `source` is then the text printed from it.
 
     The text is compiled like any other and must give exactly `form` again, so a form that was edited, is not
-    canonical or breaks a rule is refused. Raises `LanguageError`, with a span without meaning, if so.
+    canonical or breaks a rule is refused. Raises `LanguageError`, with a span without meaning, if so. The newest few
+    schemas are kept, so that a graph which is opened again is not compiled again.
     """
     import json
 
