@@ -56,14 +56,13 @@ def test_the_grammars_have_the_words_one_expects():
     assert {"match", "return", "order", "limit", "not", "insert", "rrf"} <= keywords("gq")
 
 
-@pytest.mark.parametrize("word", sorted(keywords("pg")))
-def test_a_word_of_schemas_is_in_the_reference(word):
-    assert {word, f"@{word}"} & code_words("schema.md", "types.md")
+def test_every_word_of_schemas_is_in_the_reference():
+    shown = code_words("schema.md", "types.md")
+    assert {word for word in keywords("pg") if not {word, f"@{word}"} & shown} == set()
 
 
-@pytest.mark.parametrize("word", sorted(keywords("gq")))
-def test_a_word_of_queries_is_in_the_reference(word):
-    assert word in code_words("queries.md", "mutations.md", "search.md", "types.md")
+def test_every_word_of_queries_is_in_the_reference():
+    assert keywords("gq") - code_words("queries.md", "mutations.md", "search.md", "types.md") == set()
 
 
 def test_what_the_parsers_know_is_in_the_reference():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gettext
 import importlib
 import io
 import os
@@ -17,7 +18,9 @@ import types
 
 import gitops
 from gitops.cli.parser import build_parser
+from gitops.render.environment import _compiled
 from tests.support import pen
+from tests.support.pages import ROOT
 
 # The drivers of the web server belong to an extra, and a server of that kind is started for real.
 _LEFT_OUT = ("gitops.__main__", "gitops.server")
@@ -141,7 +144,7 @@ def _git_settings() -> None:
 
 
 def _warm() -> None:
-    """Do once what every child would do: import what is imported late, write the methods of dataclasses, build a parser."""
+    """Do once what every child would do: late imports, methods of dataclasses, expressions of the command line, templates."""
     for module in pkgutil.walk_packages(gitops.__path__, "gitops."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
@@ -154,7 +157,11 @@ def _warm() -> None:
         if isinstance(value, type):
             for method in ("__init__", "__eq__"):
                 getattr(value, method)
+    # Each text of a command line is looked for in catalogs of translations, and there are none.
+    gettext.find = lambda *_, **__: None  # type: ignore[assignment]
     build_parser()
+    for path in (ROOT / "templates").glob("*.md.j2"):
+        _compiled(path.name, path.read_text(encoding="utf-8"))
 
 
 def main() -> None:
