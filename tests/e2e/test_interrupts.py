@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
+from gitops.git.port import RefUpdate
+from tests.support.bot_stage import QUERY as OTHER
 from tests.support.cluster import QUERY, SCHEMA, WIDER
+from tests.support.loop import FILES, LEDGER, MAIN, Loop
 from tests.support.paused import PausedRun
-from tests.support.prefork import PYTHON
+from tests.support.prefork import PROGRAM, PYTHON
 
 pytestmark = pytest.mark.e2e
 
@@ -84,3 +87,36 @@ def test_a_signal_before_anything_is_changed_ends_at_once_and_gives_the_lock_bac
     assert (code, out) == (128 + signal.SIGTERM, "")
     assert not (folder / "__cluster" / "lock.json").exists()
     assert intents(folder) == []
+
+
+def merged(loop: Loop) -> str:
+    """A wider schema of the applied graph, and a query that waits for its migration."""
+    schema = FILES["cluster/notes.pg"].replace(b"text: String?", b"text: String?\n    mood: String?")
+    head = loop.commit("carol", {"cluster/notes.pg": schema, "cluster/notes.gq": OTHER})
+    loop.store.update_refs([RefUpdate(MAIN, loop.tip(), head)])
+    return head
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_job_of_the_bot_that_is_stopped_is_gone_on_with_by_the_next_one(loop: Loop, tmp_path: Path, signals: int):
+    head = merged(loop)
+    place = {"at": loop.server, "environ": loop.environment("bot")}
+    run = PausedRun.start(PYTHON, tmp_path / "pause", AT_WORK, "bot", "apply", **place)
+    run.signal(signal.SIGTERM)
+    run.asked()
+    if signals > 1:
+        run.signal(signal.SIGTERM)
+    else:
+        run.pause.go_on()
+    code, out = run.ended()
+    assert code == 128 + signal.SIGTERM, out
+    assert not loop.store.refs("refs/gitops/locks")
+    # What was given up may have taken effect: its intent stays for the next run.
+    left = loop.store.subtree(loop.store.commit(loop.tip(LEDGER)).tree, "__cluster/recoveries")
+    assert (left is not None) == (signals == 2)
+    assert "failure" in loop.status(head, "apply")
+    ran = loop.program("bot", *PROGRAM, "bot", "apply", at=loop.server, check=False)
+    assert (ran.code, loop.status(head, "apply")[:7]) == (0, "success"), ran.text
+    again = loop.program("bot", *PROGRAM, "bot", "apply", at=loop.server, check=False)
+    assert (again.code, "0 applied, 0 deferred or blocked" in again.text) == (0, True), again.text

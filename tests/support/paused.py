@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,11 +46,20 @@ class PausedRun:
     pid: int
 
     @classmethod
-    def start(cls, python: Sequence[str], folder: Path, point: str, *arguments: str) -> PausedRun:
-        """Returns when the program is at the point."""
+    def start(
+        cls,
+        python: Sequence[str],
+        folder: Path,
+        point: str,
+        *arguments: str,
+        at: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> PausedRun:
+        """Returns when the program is at the point; it is started in the folder `at`."""
         pause = Pause(folder)
         command = [*python, "-m", "tests.support.paused", *pause.arguments(point), *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, **pipes, text=True, cwd=at, env=environ)
         return cls(process, pause, pause.reached())
 
     def signal(self, number: signal.Signals) -> None:
