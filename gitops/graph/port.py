@@ -256,7 +256,7 @@ class GraphEngine(GraphReader, Protocol):
         ...
 
     def finish_delete(self, uri: str) -> None:
-        """Finish a delete that was cut short after its point of no return, whoever began it. A graph that opens stays as it is.
+        """Finish a delete that was cut short after its point of no return. A graph that opens stays as it is.
 
         Raises ConflictError `graph_conflict`, GitopsError `graph_unreadable`, `storage_failed`.
         """

@@ -41,7 +41,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _values(terminalreporter: pytest.TerminalReporter, table: str, *outcomes: str) -> list[Any]:
-    reports = [report for outcome in outcomes or ("passed",) for report in terminalreporter.getreports(outcome)]
+    found = [report for outcome in outcomes or ("passed",) for report in terminalreporter.getreports(outcome)]
+    # The report of a subtest repeats what its test has said so far.
+    reports = [report for report in found if not isinstance(report, pytest.SubtestReport)]
     return [value for report in reports for name, value in report.user_properties if name == table]
 
 

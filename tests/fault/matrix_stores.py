@@ -31,7 +31,7 @@ from tests.support.git_fixture import environment, run
 _GRAPH = re.compile(r"graphs/(\w+)\.omni/")
 _CONTENT = re.compile(r"graphs/(\w+)\.omni/(?!graph\.json$)")
 _KNOWN = re.compile(
-    r"__cluster/(state\.json|approvals/\w+\.json|resources/.*/[0-9a-f]{64}\.\w+|(changesets|events)/[\w-]+\.jsonl?)"
+    r"__cluster/(state\.json|approvals/\w+\.json|resources/.*/[0-9a-f]{64}\.\w+|(changesets|events)/[\w-]+(\.run)?\.jsonl?)"
     r"|graphs/(deleted/)?\w+\.omni/.*"
 )
 
