@@ -59,9 +59,9 @@ NEXT = """\
   ./as alice git commit --all --message 'Have tags'
   ./as alice gitops request open
   ./as bob gitops request list
-  ./as bob gitops request diff 4
-  ./as bob gitops request comment 4 'Good idea.'
-  ./as bob gitops request merge 4
+  ./as bob gitops request diff 6
+  ./as bob gitops request comment 6 'Good idea.'
+  ./as bob gitops request merge 6
   ./as bob gitops graph show knowledge --config cluster
   ./as alice"""
 
@@ -220,6 +220,35 @@ def new_approver(demo: Demo) -> None:
     demo.run("alice", "gitops", "request", "show", "3")
 
 
+def failed_merge(demo: Demo) -> None:
+    """A merge of which one change fails: nothing of it is applied, and the next merge brings in the rest of it as well."""
+    demo.run("alice", "git", "fetch", "--quiet", "origin")
+    demo.run("alice", "git", "switch", "--quiet", "--create", "collect-ideas", "origin/main")
+    folder = demo.folder / "alice" / "cluster" / "ideas"
+    folder.mkdir()
+    (folder / "schema.pg").write_text("node Idea {\n    slug: String @key\n    text: String\n}\n")
+    demo.edit("cluster/cluster.yaml", "  knowledge:\n", "  ideas:\n    schema: ideas/schema.pg\n  knowledge:\n")
+    demo.edit("cluster/knowledge/schema.pg", "    mission: String?\n", "    mission: String?\n    motto: String?\n")
+    demo.run("alice", "git", "add", "--all")
+    demo.run("alice", "git", "commit", "--quiet", "--message", "Collect ideas, and have a motto")
+    demo.run("alice", "git", "push", "--quiet", "origin", "collect-ideas")
+    print("\nBefore the merge, a backup of another graph is put where the new graph belongs:\n")
+    demo.run("bot", "cp", "-R", str(demo.graph), str(demo.graph.with_name("ideas.omni")), at=".")
+    demo.run("alice", "gitops", "request", "merge", "4")
+    demo.run("alice", "gitops", "request", "show", "4")
+    demo.run("alice", "gitops", "changeset", "show", "--latest", "--config", "cluster")
+    print(
+        "\nThe new property is taken back, and the backup is untouched. The next merge has another name for the graph:\n"
+    )
+    demo.run("alice", "git", "fetch", "--quiet", "origin")
+    demo.run("alice", "git", "switch", "--quiet", "--create", "keep-backup", "origin/main")
+    demo.edit("cluster/cluster.yaml", "  ideas:\n", "  notebook:\n")
+    demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Collect ideas in a notebook")
+    demo.run("alice", "git", "push", "--quiet", "origin", "keep-backup")
+    demo.run("alice", "gitops", "request", "merge", "5")
+    demo.run("alice", "gitops", "changeset", "list", "--all", "--limit", "2", "--config", "cluster")
+
+
 def ledger(demo: Demo) -> None:
     """The audit trail, for people and for the auditor."""
     demo.run("bob", "git", "fetch", "--quiet", "origin")
@@ -269,6 +298,8 @@ def main() -> None:
     graph_delete(demo)
     step("Who may approve is approved, too: by signature before the merge, whatever the merge method")
     new_approver(demo)
+    step("A merge lands whole or not at all")
+    failed_merge(demo)
     step("The ledger is the audit trail")
     ledger(demo)
     step("A tampered ledger does not pass")

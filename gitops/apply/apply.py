@@ -28,6 +28,7 @@ from gitops.cluster.workspace import Workspace
 from gitops.core.errors import GitopsError
 from gitops.model.address import Address
 from gitops.model.change import Change, Disposition, Reason
+from gitops.model.changeset import ChangesetState
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import NodeResult, Plan
 from gitops.plan.republished import republished_queries
@@ -69,7 +70,7 @@ def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
     ended = run_atomic(run) if run.atomic and run.journal.created else run_best_effort(run)
     report_interrupt(cancel, ended.results, current.problems)
     settled = ended.settled
-    changes = _left(run.plan) if settled is None else settled.changes
+    changes = _left(run) if settled is None else settled.changes
     outcome = _unchanged(current, changes, ended.results, republished)
     if run.journal.recorded:
         outcome = replace(outcome, changesets=(run.journal.record,))
@@ -94,13 +95,15 @@ def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
     return outcome, ended.reached
 
 
-def _left(plan: Plan) -> tuple[Change, ...]:
-    """The changes of a plan of which nothing landed."""
+def _left(run: Run) -> tuple[Change, ...]:
+    """The changes of a run of which nothing landed; while its changeset is open, the next run decides."""
+    failed = run.journal.recorded and run.journal.record.state is ChangesetState.FAILED
+    reason = Reason.CHANGESET_FAILED if failed else Reason.RECOVERY_PENDING
     return tuple(
-        replace(change, disposition=Disposition.BLOCKED, reason=Reason.DEPENDENCY_NOT_APPLIED)
+        replace(change, disposition=Disposition.BLOCKED, reason=reason)
         if change.disposition is Disposition.APPLIED
         else change
-        for change in plan.changes
+        for change in run.plan.changes
     )
 
 

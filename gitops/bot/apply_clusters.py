@@ -42,11 +42,12 @@ from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, 
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.changeset import Changeset, ChangesetSource, ChangesetState, RuntimeState
+from gitops.model.changeset import ChangesetSource, ChangesetState
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan
 from gitops.plan.plan import plan
+from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
 
 _MOST_REPORTED = 50
@@ -311,9 +312,9 @@ def _report_applied(
     owed = () if outcome.state is None else open_debts(outcome.state)
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)
-    found = (*found, *(note for record in outcome.changesets if (note := _changeset_note(record))))
     yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
-    for note in found:
+    unusual = [changeset_outcome(r) for r in outcome.changesets if r.state is not ChangesetState.FINALIZED]
+    for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
     # A request may touch several clusters: it is applied when it is applied to all of them.
     # What waits since an earlier merge is not theirs.
@@ -325,21 +326,6 @@ def _report_applied(
     # Only the end is recorded: at the start it is not known yet whether this run gets the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
     yield from diagnostic_lines(outcome.diagnostics)
-
-
-def _changeset_note(record: Changeset) -> str:
-    """What people have to know of a changeset that did not land as a whole, or is not finished; empty for every other one."""
-    part = "" if record.part == "1/1" else f", part {record.part}"
-    if record.state is ChangesetState.FAILED:
-        back = [member.address for member in record.members if member.runtime.state is RuntimeState.COMPENSATED]
-        left = [f"{orphan.address} ({orphan.reason})" for orphan in record.orphaned]
-        lines = [f"nothing of changeset {record.key}{part} is applied: {record.error}"]
-        lines += [f"taken back: {', '.join(back)}"] if back else []
-        lines += [f"left behind: {', '.join(left)}"] if left else []
-        return "; ".join(lines)
-    if record.needs_attention:
-        return f"changeset {record.key}{part} is applied and not finished; the next apply goes on with it"
-    return ""
 
 
 def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:

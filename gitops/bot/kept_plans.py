@@ -191,7 +191,8 @@ def kept_plan(project: Project, cluster: str, number: int) -> PlanRecord | None:
 
 def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> str | None:
     """Keep a plan. Returns why it could not be kept, which is a line for people and not a problem of the run."""
-    return _keep(context, kept, {"outcome.json": plan_document(outcome), "plan.md": plan_summary(comment).encode()})
+    document = plan_document(outcome, atomic=comment.atomic)
+    return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
 
 
 def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> str | None:

@@ -15,13 +15,14 @@ from gitops.approvals.verify import REFUSALS
 from gitops.bot.context import ClusterReport, EventContext
 from gitops.bot.kept_plans import keep_plan, keep_refusal, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.results import LogLine, RunResult, logged, result_of
+from gitops.bot.statuses import apply_status, changeset_status, plan_status
+from gitops.changesets.answer import newest_attempt
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
 from gitops.model.address import Address, Kind
-from gitops.model.change import Reason
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.characters import visible
@@ -37,7 +38,6 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
-from gitops.render.text import apply_counts, count
 
 _MAX_STATUS = 140
 _Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
@@ -68,7 +68,7 @@ def report_plan(
     verdict, and it is not "approved". `earlier` are the missing approvals that the target branch misses without the request.
     """
     bot = context.bot
-    state, text, result = _plan_status(outcome, earlier, verdict_missing=verdict_missing)
+    state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
     line = f"plan of {subject.cluster}: {text}"
     approvals = _gate_states(subject, _without_used(outcome), earlier, via_forge=via_forge)
     comment = PlanComment(
@@ -84,6 +84,7 @@ def report_plan(
         forge_commands=_takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
+        atomic=context.config.apply.atomicity == "atomic",
     )
     bot.on_report(ClusterReport(comment, line, outcome.plan))
     not_kept, ref, kept = None, "", None
@@ -126,16 +127,7 @@ def report_apply(
     approvals, `earlier` the changes in it that waited before, `debts` are those that this apply added, `notes` lines about how it
     was started.
     """
-    state, result = CheckState.FAILURE, RunResult.PROBLEMS
-    text = apply_counts(outcome)
-    if not outcome.ok:
-        text += f"; {next(d.code for d in outcome.diagnostics if d.severity == 'error')}"
-        result = result_of(outcome.diagnostics)
-    elif outcome.converged:
-        state, result = CheckState.SUCCESS, RunResult.DONE
-    elif any(c.reason is Reason.APPROVAL_REQUIRED for c in outcome.changes):
-        # Anything else that is not applied is a problem.
-        result = RunResult.WAITS
+    state, text, result = apply_status(outcome)
     approvals = tuple(
         ApprovalState(
             resource=resource,
@@ -151,6 +143,8 @@ def report_apply(
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
+    if attempt := newest_attempt(outcome.changesets):
+        yield from _set_status(context, subjects[0], "changeset", *changeset_status(attempt))
     for subject in subjects:
         comment = ApplyComment(
             subject=subject,
@@ -290,32 +284,6 @@ def _write_comment(
         yield LogLine(f"the comment is not written: {error.code}: {error.detail}")
         return False
     return True
-
-
-def _plan_status(
-    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
-) -> tuple[CheckState, str, RunResult]:
-    """The status of a plan. A missing approval is a failure, never neutral: nothing may be merged because it was overlooked."""
-    plan = outcome.plan
-    errors = sum(d.severity == "error" for d in outcome.diagnostics)
-    if errors:
-        return CheckState.FAILURE, f"{errors} error(s)", result_of(outcome.diagnostics)
-    if plan is None:
-        return CheckState.ERROR, "no plan", RunResult.PROBLEMS
-    text = count(len(plan.edits), "change")
-    missing = [r.resource for r in plan.approvals_required if not r.satisfied]
-    if own := [resource for resource in missing if resource not in earlier]:
-        text += f"; needs approval: {', '.join(own)}"
-    if earlier:
-        text += f"; an earlier merge needs approval: {', '.join(sorted(earlier))}"
-    if outcome.blockers:
-        reasons = ", ".join(f"{each.path} ({each.code})" for each in outcome.blockers)
-        return CheckState.FAILURE, f"{text}; would not land: {reasons}", RunResult.PROBLEMS
-    if missing:
-        return CheckState.FAILURE, text, RunResult.WAITS
-    if verdict_missing:
-        return CheckState.FAILURE, f"{text}; needs the forge's own approval", RunResult.WAITS
-    return CheckState.SUCCESS, text, RunResult.DONE
 
 
 def _without_used(outcome: _Outcome) -> _Outcome:

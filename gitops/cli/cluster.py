@@ -66,13 +66,16 @@ def plan(options: argparse.Namespace) -> int:
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
-    code = _show_plan(outcome, options)
+    code = _show_plan(outcome, options, atomic=options.atomic or workspace.atomic)
     waiting = outcome.plan is not None and bool(outcome.plan.changes)
     return _CHANGES if code == OK and waiting and options.detailed_exitcode else code
 
 
-def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
-    """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone."""
+def _show_plan(outcome: PlanOutcome, options: argparse.Namespace, *, atomic: bool) -> int:
+    """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone.
+
+    The graph is that of an `atomic` run where the plan is applied by one.
+    """
     form, plan = options.graph_format, outcome.plan
     drawn = form or options.show_graph or options.atomic
     if plan is None or not (drawn or options.diff):
@@ -80,7 +83,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     from gitops.plan.classes import atomic_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
 
-    graph = atomic_graph(plan.graph) if options.atomic else plan.graph
+    graph = atomic_graph(plan.graph) if atomic else plan.graph
     if form == "mermaid":
         say(to_mermaid(graph, quiet=plan.republished))
     elif form == "json":
@@ -212,13 +215,18 @@ def planning_workspace(options: argparse.Namespace) -> Workspace:
 
 
 def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
-    """The workspace to plan, and whether `approve` with the same options is about the same plan."""
+    """The workspace to plan, and whether `approve` with the same options is about the same plan.
+
+    A change request is planned for the run by which the bot will apply it.
+    """
     project = project_of(options)
     if project is None:
         return folder_of(options, None), True
     if options.config is not None and options.cluster is None and options.request is None:
         return project.working_folder(options.config), False
-    return project.workspace(project.rule(options.cluster, options.config), None, options.request), True
+    workspace = project.workspace(project.rule(options.cluster, options.config), None, options.request)
+    atomic = options.request is not None and project.project.config().apply.atomicity == "atomic"
+    return replace(workspace, atomic=atomic), True
 
 
 def selecting_words(options: argparse.Namespace) -> list[str]:

@@ -137,7 +137,7 @@ class ApplyRule:
     parallel: int | None = None
     fail_fast: bool = False
     node_timeout: timedelta = timedelta(minutes=10)
-    atomicity: Literal["atomic", "best_effort"] = "best_effort"
+    atomicity: Literal["atomic", "best_effort"] = "atomic"
     queue: Literal["one_per_merge", "coalesce"] = "one_per_merge"
 
 

@@ -141,7 +141,7 @@ approvals.data_growth.rows | In rows. Default: 1000.
 apply | How merges are applied.
 apply.parallel | How many changes are carried out at once, 1 to 64. Default: 1, and 16 if the data is in a bucket.
 apply.fail_fast | Whether nothing new is started after the first failure. Default: false.
-apply.atomicity | Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`). Default: `best_effort`.
+apply.atomicity | Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`). Default: `atomic`.
 apply.queue | Whether merges that wait are applied one by one (`one_per_merge`), or all at once. Default: `one_per_merge`.
 apply.node_timeout | How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration. Default: `10m`.
 forge | What the bot does on a forge.

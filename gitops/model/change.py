@@ -37,6 +37,7 @@ class Reason(StrEnum):
     GRAPH_CREATE_FAILED = "graph_create_failed"
     SCHEMA_APPLY_FAILED = "schema_apply_failed"
     GRAPH_DELETE_FAILED = "graph_delete_failed"
+    CHANGESET_FAILED = "changeset_failed"
 
 
 class Tier(StrEnum):

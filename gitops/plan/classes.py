@@ -96,7 +96,7 @@ def _classify(change: Change, *, restored: bool) -> Classified:
         case Kind.SCHEMA if not deleted:
             return Classified(Effect.STAGE, "it is created with its graph")
         case Kind.RESTORE if not deleted:
-            return Classified(Effect.PIVOT, "it replaces rows that are in use, and cannot be taken back")
+            return Classified(Effect.PIVOT, "it replaces rows that are in use, and a run cannot take that back")
         case Kind.TRUST | Kind.CLUSTER:
             return Classified(Effect.COMMIT, "it is in force as soon as it is recorded")
         case _ if deleted:
@@ -115,7 +115,7 @@ def _classify_migration(migration: MigrationPreview | None, *, restored: bool) -
         return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
     if steps <= _ADDS | _DROPS and migration.expanded is not None and not restored:
         return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
-    return Classified(Effect.PIVOT, f"it cannot be taken back: {', '.join(sorted(steps - _ADDS))}")
+    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(steps - _ADDS))}")
 
 
 def _kind_of(step: Mapping[str, object]) -> str:

@@ -62,6 +62,7 @@ _BECAUSE: Mapping[Reason, str] = {
     Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
     Reason.SCHEMA_APPLY_FAILED: "the schema change failed",
     Reason.GRAPH_DELETE_FAILED: "the graph could not be deleted",
+    Reason.CHANGESET_FAILED: "nothing of its changeset is applied",
 }
 # What these badges say needs no words.
 _PLAIN = frozenset({Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})

@@ -11,13 +11,23 @@ from gitops.core.clock import parse_timestamp
 from gitops.ledger.changesets import CHANGESET, EVENT
 from gitops.ledger.runs import RUN
 from gitops.model import changeset as model
-from gitops.model.changeset import Changeset, ChangesetEvent, RuntimeState
+from gitops.model.changeset import BLOCKING, Changeset, ChangesetEvent, ChangesetState, RuntimeState
 from gitops.model.run_record import RunRecord
 from gitops.render.characters import visible
 from gitops.render.gantt import run_lines
 from gitops.render.json import Form, present
 
-__all__ = ["event_form", "item_form", "item_lines", "list_form", "list_text", "record_form", "record_text", "run_form"]
+__all__ = [
+    "changeset_outcome",
+    "event_form",
+    "item_form",
+    "item_lines",
+    "list_form",
+    "list_text",
+    "record_form",
+    "record_text",
+    "run_form",
+]
 
 _SHORT = 12
 _HEADS = ("KEY", "STATE", "AGE", "MERGE", "CHANGES", "ERROR")
@@ -103,6 +113,21 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
     lines += [f"  event {each.seq}  {each.at}  {_what(each.happening)}" for each in events]
     lines += [] if run is None else run_lines(run, plan.nodes)
     return "".join(visible(line) + "\n" for line in lines)
+
+
+def changeset_outcome(record: Changeset) -> str:
+    """How far a changeset has come, in one line that begins with its key."""
+    name = record.key if record.part == "1/1" else f"{record.key}, part {record.part},"
+    if record.state is ChangesetState.FAILED:
+        return f"{name} failed, nothing of it is applied: {record.error}"
+    if record.state in BLOCKING:
+        return f"{name} is interrupted, the next apply goes on with it"
+    if not record.ended:
+        return f"{name} is applied, and what is left to do is tried again by every later apply"
+    if record.result is not None and record.result.failed:
+        return f"{name} is applied without {', '.join(sorted(record.result.failed))}"
+    left = f", {len(record.excluded)} left out" if record.excluded else ""
+    return f"{name} is applied{left}"
 
 
 def run_form(run: RunRecord) -> Form:

@@ -17,8 +17,9 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity, SourceRef
 from gitops.model.address import Address, Kind, is_name
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import NodeResult
+from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.resource import edges_near
+from gitops.plan.classes import atomic_graph
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
     ApplyComment,
@@ -33,11 +34,16 @@ from gitops.render.comment_rows import (
     apply_verdict,
     approval_checks,
     approval_states,
+    changeset_views,
     errors_and_warnings,
     explanations,
+    landing_rows,
+    not_carried_out,
     plan_checks,
     plan_verdict,
     rule_rows,
+    stopped_rows,
+    without_said,
 )
 from gitops.render.diffs import text_diff
 from gitops.render.graph import to_json, to_mermaid
@@ -99,12 +105,13 @@ def plan_summary(comment: PlanComment) -> str:
     return assemble(sections, limit=SUMMARY_LIMIT, measure=lambda text: len(text.encode()))
 
 
-def plan_document(outcome: PlanOutcome) -> bytes:
+def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
     """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
 
     It is the JSON envelope of `plan` without the observations of lock and ledger, with the digest of the plan and its execution
-    graph. Digests and dependencies are those of the changes: the others are in the commit, and a large cluster has many. The
-    layout is made for `git show` and `git diff`, and has no character that acts on a terminal.
+    graph, that of an `atomic` run if the bot applies the merge by one. Digests and dependencies are those of the changes: the
+    others are in the commit, and a large cluster has many. The layout is made for `git show` and `git diff`, and has no character
+    that acts on a terminal.
     """
     plan = outcome.plan
     changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
@@ -115,15 +122,16 @@ def plan_document(outcome: PlanOutcome) -> bytes:
         dependencies=tuple(d for d in edges if not changed.isdisjoint(d)),
     )
     form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
-    graph = None if plan is None else to_json(plan.graph, plan.digest)
+    graph = None if plan is None else to_json(_graph(plan, atomic=atomic), plan.digest)
     digest = None if plan is None else plan.digest
     return to_text({"version": _DOCUMENT_VERSION, "plan_digest": digest, **form, "execution_graph": graph}).encode()
 
 
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
-    outcome = comment.outcome
-    stopped = tuple(r for r in outcome.results if not r.outcome.succeeded)
+    changesets = changeset_views(comment.outcome.changesets)
+    outcome = without_said(comment.outcome)
+    stopped = not_carried_out(outcome)
     plan, again = outcome.plan, outcome.republished
     rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
     listed, counted = listed_rows(rows)
@@ -143,8 +151,10 @@ def apply_comment(comment: ApplyComment) -> str:
         "stopped": tuple(
             {"resource": r.node_id, "how": r.outcome.value, "blocked_by": r.blocked_by or ""} for r in stopped
         ),
-        "stopped_by": _stopped_by(stopped),
+        "stopped_by": stopped_rows(stopped),
         "retry": _forge_command(comment, "retry") if not (outcome.ok and outcome.converged) else "",
+        "changesets": changesets,
+        "retry_command": _retry_command(comment, changesets),
         **_debts(comment),
         "notes": comment.notes,
         "deployment": comment.deployment,
@@ -156,12 +166,11 @@ def apply_comment(comment: ApplyComment) -> str:
     return assemble(_sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest))
 
 
-def _stopped_by(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]:
-    """What was not done, those of one cause together."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for result in results:
-        found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
-    return tuple({"how": how, "blocked_by": by, "resources": tuple(names)} for (how, by), names in found.items())
+def _retry_command(comment: ApplyComment, changesets: Sequence[Mapping[str, str]]) -> str:
+    """The command that applies again what a changeset that failed was to bring in; empty if none failed."""
+    words = ("gitops", "changeset", "retry")
+    failed = (view["key"] for view in changesets if view["outcome"] == "failed")
+    return next((shlex.join((*words, key, "--cluster", comment.subject.cluster)) for key in failed), "")
 
 
 def refusal_comment(comment: RefusalComment) -> str:
@@ -266,7 +275,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     digest = plan.digest if plan else None
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
-    drawn = plan is not None and len(plan.graph.nodes) > 1
+    drawn = _graph(plan, atomic=comment.atomic) if plan is not None and len(plan.graph.nodes) > 1 else None
     rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
     counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()
@@ -297,14 +306,20 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "explained": explanations(outcome, comment.explained, gates),
         "others": comment.others,
         "impact": affected_views(plan) if plan else (),
-        "graph": to_mermaid(plan.graph, most=nodes, reasons=False, quiet=plan.republished).rstrip("\n")
-        if plan is not None and drawn
+        "landing": landing_rows(plan) if plan and comment.atomic else (),
+        "graph": to_mermaid(drawn, most=nodes, reasons=False, quiet=plan.republished).rstrip("\n")
+        if plan is not None and drawn is not None
         else "",
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
     about = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
     return _sections("plan", comment, values, outcome.diagnostics, about, digest=digest, ref=comment.ref)
+
+
+def _graph(plan: Plan, *, atomic: bool) -> ExecutionGraph:
+    """The execution graph of the run that will carry out a plan."""
+    return atomic_graph(plan.graph) if atomic else plan.graph
 
 
 def _sections(

@@ -118,7 +118,8 @@ class PlanComment(RequestComment):
 
     `others` touch the same resources. `explained` are address texts to describe in full. `debts` stop the next apply until
     they are settled. `since` says what moved since the plan that was reported before. `forge_verdict_missing` says that the trust
-    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan.
+    rules ask for the forge's own verdict, and that it is not "approved". `ref` keeps the whole plan. `atomic` says that the merge
+    is applied whole or not at all.
     """
 
     outcome: PlanOutcome
@@ -129,6 +130,7 @@ class PlanComment(RequestComment):
     since: tuple[str, ...] = ()
     forge_verdict_missing: bool = False
     ref: str = ""
+    atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

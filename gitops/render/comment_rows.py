@@ -13,13 +13,16 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
 from gitops.model.address import Address
+from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RemovalState, RuntimeState
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
-from gitops.model.plan import Plan
+from gitops.model.plan import Effect, NodeOutcome, NodeResult, Plan
+from gitops.plan.classes import BARRIERS, effects_of, pivots
 from gitops.render.change_rows import PLANNED, action_of, broken_queries, effect_of
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
 from gitops.render.text import apply_counts, count
 
+_CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
 # The steps of the verification of an approval, in order, with the codes of their refusals.
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ("its commit has the form of an approval", frozenset({Code.APPROVAL_MALFORMED})),
@@ -130,10 +133,101 @@ def _refused(outcome: PlanOutcome) -> dict[str, str]:
 
 def apply_verdict(outcome: ApplyOutcome) -> str:
     """The result of an apply, in one line."""
-    counts = apply_counts(outcome)
+    counts, errors = apply_counts(outcome), _errors(outcome)
+    states = {record.state for record in outcome.changesets}
+    if states == {ChangesetState.FAILED}:
+        return f"failed, nothing is applied, {errors}"
+    if states & BLOCKING:
+        return f"interrupted, the next apply goes on with it, {errors}"
+    if states - ENDED:
+        return f"{counts}, not finished, {errors}"
     if not outcome.ok:
-        return f"failed, {_errors(outcome)}, {counts}"
+        return f"failed, {errors}, {counts}"
     return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
+
+
+def changeset_views(records: Sequence[Changeset]) -> tuple[dict[str, Any], ...]:
+    """What people have to know of changesets that did not simply land, one for each part; empty if all of them landed.
+
+    Each has a `key`, a `part` (empty for one alone), and an `outcome`: `applied`, `failed`, `unfinished` or `open`. `taken_back`
+    and `unfinished` are addresses, and `left_behind` has a `resource` and a `reason` for each.
+    """
+    views = tuple(
+        {
+            "key": record.key,
+            "part": "" if record.part == "1/1" else record.part,
+            "outcome": _outcome_of(record),
+            "taken_back": tuple(m.address for m in record.members if m.runtime.state is RuntimeState.COMPENSATED),
+            "left_behind": tuple({"resource": each.address, "reason": each.reason} for each in record.orphaned),
+            "unfinished": unfinished(record),
+        }
+        for record in records
+    )
+    return () if all(view["outcome"] == "applied" for view in views) else views
+
+
+def unfinished(record: Changeset) -> tuple[Address, ...]:
+    """What a changeset that is committed has still to do: deletes of graphs, and drops of schemas."""
+    if record.ended or record.state in BLOCKING:
+        return ()
+    left = [m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL]
+    return tuple(sorted((*left, *(r.address for r in record.removals if r.state is not RemovalState.DELETED))))
+
+
+def _outcome_of(record: Changeset) -> str:
+    if record.state is ChangesetState.FAILED:
+        return "failed"
+    if record.state in BLOCKING:
+        return "open"
+    return "applied" if record.ended else "unfinished"
+
+
+def without_said(outcome: ApplyOutcome) -> ApplyOutcome:
+    """An outcome without the problems that the section on its changesets says in full."""
+    said = {record.key for record in outcome.changesets}.union(
+        o.address for r in outcome.changesets for o in r.orphaned
+    )
+    found = (d for d in outcome.diagnostics if d.code not in _CHANGESET_CODES or d.path not in said)
+    return replace(outcome, diagnostics=tuple(found))
+
+
+def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:
+    """The nodes that did not succeed; of the boundaries only one that failed, which says why nothing is applied."""
+    return tuple(
+        result
+        for result in outcome.results
+        if not result.outcome.succeeded and (result.node_id not in BARRIERS or result.outcome is NodeOutcome.FAILED)
+    )
+
+
+def stopped_rows(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]:
+    """What was not done, those of one cause together."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
+    return tuple({"how": how, "blocked_by": by, "resources": tuple(names)} for (how, by), names in found.items())
+
+
+def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
+    """What is not simply staged in an atomic run of a plan, grouped by its class and the reason for that.
+
+    Each has the `effect`, the `reason` and the `resources`. Several of effect `pivot` are carried out in as many `parts`.
+    """
+    kept = {Address(node.id): node for node in plan.graph.nodes}
+    found: dict[tuple[Effect, str], list[Address]] = {}
+    for address, (effect, reason) in effects_of(plan.changes).items():
+        if address in kept and effect in (Effect.PIVOT, Effect.FINISH):
+            found.setdefault((effect, reason), []).append(address)
+    parts = len(pivots(plan.graph))
+    return tuple(
+        {
+            "effect": effect.value,
+            "reason": reason,
+            "resources": tuple(sorted(names)),
+            "parts": parts if effect is Effect.PIVOT else 1,
+        }
+        for (effect, reason), names in sorted(found.items(), key=lambda item: (item[0][0].rank, item[0][1]))
+    )
 
 
 @dataclass(frozen=True, slots=True)

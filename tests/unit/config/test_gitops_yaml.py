@@ -64,7 +64,7 @@ def test_the_smallest_file_and_its_defaults() -> None:
     assert (config.approvals.required, config.approvals.approvers) == (1, ())
     assert config.approvals.expires_after == timedelta(days=7)
     assert (config.apply.parallel, config.apply.fail_fast) == (None, False)
-    assert (config.apply.node_timeout, config.apply.atomicity) == (timedelta(minutes=10), "best_effort")
+    assert (config.apply.node_timeout, config.apply.atomicity) == (timedelta(minutes=10), "atomic")
     assert config.apply.queue == "one_per_merge"
     assert trust_paths(config) == ("gitops.yaml", ".gitops/allowed_signers")
 

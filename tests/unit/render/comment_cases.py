@@ -12,12 +12,23 @@ from gitops.core.diagnostics import SourceRef
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, graph_address, query_address, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason, Seen, Tier
+from gitops.model.changeset import (
+    Changeset,
+    ChangesetState,
+    Member,
+    Orphan,
+    Removal,
+    RemovalState,
+    Runtime,
+    RuntimeState,
+)
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import (
     ApprovalRequirement,
     BreakKind,
     ContractBreak,
+    Effect,
     ExecEdge,
     ExecNode,
     ExecutionGraph,
@@ -47,6 +58,7 @@ from gitops.render.comment_inputs import (
     RefusalComment,
     RefusedCommand,
 )
+from tests.support.changeset_samples import first_record
 
 DATA = Path(__file__).parents[2] / "data" / "comments"
 
@@ -298,12 +310,100 @@ BLOCKED = replace(
 """An apply that waits for one approval, with everything that depends on it."""
 
 
+def _changeset(state: ChangesetState, *members: tuple[str, RuntimeState], part: str = "1/1") -> Changeset:
+    made = (
+        Member(Address(name), Action.CREATE, Effect.STAGE, None, digest("4"), runtime=Runtime(runtime))
+        for name, runtime in members
+    )
+    return replace(first_record(int(part[0]), part=part), members=tuple(made), state=state)
+
+
+def _ended(*records: Changeset, problem: tuple[str, str, str], **parts: object) -> str:
+    """The comment on an apply whose changesets ended like this, with the problem that was met."""
+    found = [(*problem, None)]
+    for record in records:
+        if record.state is ChangesetState.FAILED:
+            words = f"nothing of it is applied: {problem[1]}: {problem[0]}: {problem[2]}"
+            found.append(("changeset_rolled_back", record.key, words, None))
+        found += [("changeset_orphaned", each.address, each.reason, None) for each in record.orphaned]
+    left = {"disposition": Disposition.BLOCKED, "reason": Reason.CHANGESET_FAILED}
+    outcome = ApplyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        changes=tuple(Change(m.address, m.action, None, m.after, **left) for r in records for m in r.members),
+        changesets=records,
+        counted=any(record.state is not ChangesetState.FAILED for record in records),
+        results=(
+            NodeResult(problem[1], NodeOutcome.FAILED),
+            NodeResult("barrier.prepared", NodeOutcome.BLOCKED, blocked_by=problem[1]),
+        ),
+        diagnostics=problems(*found),
+    )
+    return apply_comment(
+        ApplyComment(subject=SUBJECT, outcome=replace(outcome, **parts), forge_commands="plan" in parts)
+    )
+
+
+def _atomic() -> dict[str, str]:
+    """Comments on merges that land whole or not at all."""
+    refused = ("graph_create_failed", "graph.beta", "a graph with another schema is there already")
+    failed, ready, back = RuntimeState.FAILED, RuntimeState.CANONICAL, RuntimeState.COMPENSATED
+    rolled_back = replace(
+        _changeset(
+            ChangesetState.FAILED, ("graph.alpha", back), ("graph.beta", failed), ("graph.gamma", RuntimeState.READY)
+        ),
+        orphaned=(Orphan(Address("graph.gamma"), "it holds 3 rows"),),
+    )
+    first = _changeset(ChangesetState.FINALIZED, ("schema.alpha", ready), part="1/2")
+    second = _changeset(ChangesetState.FAILED, ("schema.beta", failed), part="2/2")
+    gone = Removal(Address("graph.legacy"), digest("3"), RemovalState.DEPROVISIONING)
+    unfinished = replace(
+        _changeset(ChangesetState.DRAINED, ("query.knowledge.find_experts", ready)),
+        removals=(gone,),
+        needs_attention=True,
+    )
+    kept = (Change(Address("query.knowledge.find_experts"), Action.CREATE, None, digest("4")),)
+    schema, legacy, find = (
+        schema_address("knowledge"),
+        graph_address("legacy"),
+        query_address("knowledge", "find_experts"),
+    )
+    person = {"type_kind": "node", "type_name": "Person"}
+    renamed: dict[str, object] = {"kind": "rename_property", **person, "from": "nick", "to": "alias"}
+    migration = MigrationPreview(True, (renamed,))
+    moved = Change(schema, Action.UPDATE, digest("6"), digest("7"), migration=migration)
+    dropped = Change(legacy, Action.DELETE, digest("3"), None)
+    added = Change(find, Action.CREATE, None, digest("4"))
+    effects = {schema: Effect.PIVOT, legacy: Effect.FINISH, find: Effect.STAGE}
+    nodes = tuple(
+        ExecNode(each.address, each.address.kind.value, each.action, at, effect=effects[each.address])
+        for at, each in enumerate((moved, added, dropped))
+    )
+    planned = _small(moved, added, dropped, graph=ExecutionGraph(nodes, (ExecEdge(schema, find, "schema_query"),)))
+    return {
+        "plan_atomic": plan_comment(replace(planned, atomic=True)),
+        "apply_rolled_back": _ended(rolled_back, problem=refused, plan=PLAN),
+        "apply_part_failed": _ended(first, second, problem=("schema_apply_failed", "schema.beta", "the disk is full")),
+        "apply_unfinished": _ended(
+            unfinished,
+            problem=("graph_delete_failed", "graph.legacy", "the bucket cannot be reached"),
+            changes=kept,
+            state_written=True,
+        ),
+        "apply_interrupted": _ended(
+            _changeset(ChangesetState.PREPARED, ("schema.alpha", ready)),
+            problem=("state_write_error", "barrier.committed", "the remote cannot be reached"),
+        ),
+    }
+
+
 def comments() -> dict[str, str]:
     """File name to expected content."""
     failed = applied("apply_not_ok")
     told = {
         **_plans(),
         **_examples(),
+        **_atomic(),
         "apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(GIVEN,))),
         "apply_waits": apply_comment(
             ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(replace(MISSING, may=("bob",)),))
