@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from gitops.approvals.origins import waiting_origins
 from gitops.approvals.verify import ApprovalVerification
 from gitops.audit.state import AnnouncedOperation
 from gitops.audit.trail import state_of
@@ -166,4 +167,6 @@ def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool
     if source is not None and walk.reader.resolve(source) is not None:
         waits = walk.rules.digest(walk.rules.files(source), entry.version) != entry.trust_digest
     moves = any(c.resource.kind is Kind.CLUSTER and c.disposition == Disposition.BLOCKED for c in entry.changes)
+    # An entry that lists no changes, such as that of a changeset, carries the origins of a move that waits.
+    moves |= any(each.kind is Kind.CLUSTER for origin in waiting_origins(entry) for each in origin.resources)
     return state.config_digest == entry.config_digest and not (waits or moves or state.vanished)

@@ -42,7 +42,7 @@ from gitops.forge.port import ChangeRequest, CheckState, DeploymentState, Push, 
 from gitops.git.port import Commit
 from gitops.ledger.trust import trust_waits
 from gitops.model.change import Reason
-from gitops.model.changeset import ChangesetSource, ChangesetState
+from gitops.model.changeset import Changeset, ChangesetSource, ChangesetState
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import Plan

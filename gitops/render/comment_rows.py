@@ -211,11 +211,13 @@ def stopped_rows(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]
 def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     """What is not simply staged in an atomic run of a plan, grouped by its class and the reason for that.
 
+    A migration that is not supported is never carried out.
     Each has the `effect`, the `reason` and the `resources`. Several of effect `pivot` are carried out in as many `parts`.
     """
     kept = {Address(node.id): node for node in plan.graph.nodes}
     found: dict[tuple[Effect, str], list[Address]] = {}
-    for address, (effect, reason) in effects_of(plan.changes).items():
+    possible = (c for c in plan.changes if c.migration is None or c.migration.supported)
+    for address, (effect, reason) in effects_of(possible).items():
         if address in kept and effect in (Effect.PIVOT, Effect.FINISH):
             found.setdefault((effect, reason), []).append(address)
     parts = len(pivots(plan.graph))

@@ -53,7 +53,7 @@ def _rendered(name: str, text: str) -> str:
 def test_the_examples_of_the_page_are_lines_of_comments():
     known = {line for body in comments().values() for line in body.split("\n")}
     examples = [t.content for t in MarkdownIt().parse(_PAGE) if t.type == "fence" and t.info == "markdown"]
-    assert len(examples) == 6
+    assert len(examples) == 7
     assert [line for example in examples for line in example.split("\n") if line not in known] == []
 
 

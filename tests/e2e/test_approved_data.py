@@ -92,7 +92,7 @@ def test_a_left_over_approval_does_not_delete_the_graph_that_was_created_again(l
     given(loop, "carol")
     assert not loop.graph("legacy").exists()
     assert kept.commit is not None
-    entry = loop.store.commit(loop.tip(LEDGER))
+    entry = loop.applied()
     assert kept.commit in entry.parents, "a good approval that was not needed is spent, too"
     back = loop.commit("alice", {"cluster/cluster.yaml": CLUSTER_YAML.encode()})
     loop.move(MAIN, back)

@@ -55,8 +55,8 @@ def test_an_event_of_an_old_push_brings_the_newest_state(stage: Stage) -> None:
     stage.pushed(before, old)
     assert _source(stage.loop) == newest
     assert {stage.loop.request(n).labels for n in (1, 2)} == {("gitops/applied",)}
-    # Each is told what became of its own merge, and each merge has its own changeset.
-    assert (stage.calls["upsert_comment"], stage.calls["set_status"]) == (2, 2)
+    # Each is told what became of its own merge, and each merge has its own changeset and two statuses.
+    assert (stage.calls["upsert_comment"], stage.calls["set_status"]) == (2, 4)
     assert [stage.loop.status(commit, "apply")[:18] for commit in (old, newest)] == ["success: 1 applied"] * 2
     assert [record.covers for record in stage.changesets()[:2]] == [(newest,), (old,)]
 

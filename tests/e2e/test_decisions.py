@@ -75,7 +75,7 @@ def test_an_emergency_from_the_command_to_the_audit(held: Loop) -> None:
     assert (told["ok"], told["operation"], told["decided_by"]) == (True, "countersign", email("bob"))
 
     assert held.status(held.tip(), "apply").startswith("success")
-    log = held.program("bob", "git", "log", "--format=%s", "--max-count=3", held.tip(LEDGER), at=held.server).text
+    log = held.program("bob", "git", "log", "--format=%s", "--max-count=4", held.tip(LEDGER), at=held.server).text
     assert "countersign(brain): settles 1 debt(s)" in log
     held.program("bob", "git", "fetch", "-q", "origin")
     audit = held.gitops("bob", "audit")

@@ -13,7 +13,7 @@ from gitops.forge.merge import MergeMethod
 from gitops.forge.port import RequestState
 from gitops.ledger.documents import read_entry
 from gitops.ledger.trailers import parse_trailers
-from tests.support.loop import APPROVALS, DELETE_LEGACY, LEDGER, MAIN, Loop, codes, email, printed_command
+from tests.support.loop import APPROVALS, DELETE_LEGACY, MAIN, Loop, codes, email, printed_command
 
 pytestmark = pytest.mark.e2e
 
@@ -45,7 +45,7 @@ def _life(loop: Loop, method: str) -> None:
     assert loop.status(tip, "apply") == "success: 2 applied, 0 deferred or blocked"
     assert f"signed by `{email('bob')}`" in loop.comment(1)
 
-    entry = loop.store.commit(loop.tip(LEDGER))
+    entry = loop.applied()
     assert entry.parents[1:] == (commit,)
     told = read_entry(loop.store.read(entry.tree, "entry.json") or b"")
     (use,) = told.approvals

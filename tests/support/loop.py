@@ -33,13 +33,15 @@ from gitops.forge.merge import MergeMethod, merge_request
 from gitops.forge.port import ChangeRequest
 from gitops.forge.refs.local import LocalForge
 from gitops.git.hooks import install_hooks
-from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.git.port import ZERO, Commit, NewCommit, Person, RefUpdate
 from gitops.git.remote import SelfRemote
 from gitops.git.repository import Repository
-from gitops.ledger.chain import approvals_prefix, ledger_ref
+from gitops.ledger.chain import ENTRY, approvals_prefix, ledger_ref
+from gitops.ledger.documents import read_entry
 from gitops.ledger.evidence import read_evidence
 from gitops.model.address import Address
 from gitops.model.approval import STATEMENT_VERSION, Approval, ApprovalStatement
+from gitops.model.ledger import EntryKind
 from gitops.model.origin import Authors
 from gitops.model.outcome import ApproveOutcome
 from gitops.wiring.incoming import IncomingPush
@@ -315,6 +317,13 @@ class Loop:
         found = Repository(self.server, environ=self.environment("bot")).resolve(ref)
         if found is None:
             raise AssertionError(f"the server has no {ref}")
+        return found
+
+    def applied(self) -> Commit:
+        """The newest entry of an apply; one that only finishes its changeset may be above it."""
+        found = self.store.commit(self.tip(LEDGER))
+        while read_entry(self.store.read(found.tree, ENTRY) or b"").kind is not EntryKind.APPLY:
+            found = self.store.commit(found.parents[0])
         return found
 
     def commit(

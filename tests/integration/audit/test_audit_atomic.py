@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.audited import Life
+import pytest
+
+from gitops.model.changeset import ChangesetState
+from tests.support.audited import FILES, SCHEMA, Life, declared
+
+OTHER = FILES["cluster/notes.gq"].replace(b"{ $n.title }", b"{ $n.title }\n    limit 10")
 
 
 def test_every_moment_of_a_ledger_of_atomic_runs_is_good(tmp_path: Path) -> None:
@@ -15,3 +20,21 @@ def test_every_moment_of_a_ledger_of_atomic_runs_is_good(tmp_path: Path) -> None
         report = life.audit(head)
         assert report.findings == (), (kinds, report.findings[0].number, report.findings[0].detail)
     assert life.ledger(life.rule()).changesets().open == ()
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_the_ledger_of_a_merge_that_failed_is_good_and_so_is_that_of_its_repair(
+    tmp_path: Path, *, atomic: bool
+) -> None:
+    life = Life(tmp_path, atomic=atomic)
+    life.begin()
+    life.engine.prepare_create("memory/extra", SCHEMA, actor=None).publish()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy", "extra"), "cluster/notes.gq": OTHER})
+    failed = life.apply()
+    assert not failed.ok
+    assert (failed.changesets[0].state is ChangesetState.FAILED) is atomic
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy")})
+    assert life.apply().converged
+    for head in life.chain():
+        report = life.audit(head)
+        assert report.findings == (), (report.findings[0].number, report.findings[0].detail)

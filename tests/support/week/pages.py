@@ -14,6 +14,7 @@ _SAME: tuple[tuple[str, str], ...] = (
     (r"\b[0-9A-HJKMNP-TV-Z]{26}\b", "ID"),
     (r"\b(merge|plan|head|entry \d+|chain) (\(?)[0-9a-f]{8}\b", r"\1 \2COMMIT"),
     (r"\b[0-9a-f]{64}\b", "DIGEST"),
+    (r"\bchs-[a-z2-7]{16}\b", "CHANGESET"),
     (r"\b[0-9a-f]{40}\b", "COMMIT"),
     (r"\b[0-9a-f]{12}\b", "COMMIT"),
     (r"\b(?:[0-9a-f]{7,11})\.\.(?:[0-9a-f]{7,11})\b", "COMMIT..COMMIT"),
@@ -26,7 +27,7 @@ _SAME: tuple[tuple[str, str], ...] = (
 )
 
 # How far an apply is by the clock: how many of these lines there are depends on the machine.
-_PROGRESS = re.compile(r"^(?:remote: )?apply \d+:\d\d .*\n", re.MULTILINE)
+_PROGRESS = re.compile(r"^(?:remote: )?(?:gitops: )?apply \d+:\d\d .*\n", re.MULTILINE)
 
 
 def steady(text: str, folders: Mapping[str, str]) -> str:

@@ -1,0 +1,68 @@
+"""A merge that fails lands nothing, people hear why and what to do, and the next merge brings in what it could not."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from gitops.bot.results import RunResult
+from gitops.model.changeset import Changeset, ChangesetState
+from tests.support.bot_stage import Stage, verdict
+from tests.support.loop import CLUSTER_YAML, FILES, Loop, email
+from tests.support.loop_data import audited, schema
+
+pytestmark = pytest.mark.e2e
+
+WIDER = FILES["cluster/notes.pg"].replace(b"text: String?", b"text: String?\n    tags: [String]?")
+
+
+def _declaring(graph: str) -> bytes:
+    return (CLUSTER_YAML + f"  {graph}:\n    schema: legacy.pg\n").encode()
+
+
+def _merged(stage: Stage, number: int) -> tuple[str, RunResult]:
+    """The merge of a request and what its run came to."""
+    before, tip = stage.loop.tip(), stage.land(number)
+    return tip, verdict(stage.pushed(before, tip, email("carol")))
+
+
+def _changesets(loop: Loop, commit: str) -> tuple[Changeset, ...]:
+    local = loop.local()
+    ledger = local.ledger(local.rule())
+    return tuple(record for key in ledger.changeset_of(commit) if (record := ledger.changeset(key)) is not None)
+
+
+def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_both(known: Loop) -> None:
+    stage = Stage(known)
+    before, applied = schema(known, "notes"), known.applied()
+    stage.propose("alice", "extra", {"cluster/cluster.yaml": _declaring("extra"), "cluster/notes.pg": WIDER})
+    # Behind the back of the control plane: the plan of the request cannot know of it.
+    shutil.copytree(known.graph("legacy"), known.graph("extra"))
+    failed, result = _merged(stage, 1)
+    assert result is RunResult.PROBLEMS
+    assert schema(known, "notes") == before
+    assert known.applied().id == applied.id
+    assert known.status(failed, "apply") == "failure: nothing is applied; graph_create_failed at graph.extra"
+    (record,) = _changesets(known, failed)
+    assert record.state is ChangesetState.FAILED
+    said = f"failure: {record.key} failed, nothing of it is applied: graph.extra: graph_create_failed: "
+    assert known.status(failed, "changeset").startswith(said)
+    comment = known.comment(1)
+    for part in (
+        "failed, nothing is applied, 1 error**",
+        "- **error** `graph_create_failed` at `graph.extra`: ",
+        " is applied: the applied state is what it was before.",
+        "- Merge a fix: the next merge applies the changes of this one, too.",
+    ):
+        assert part in comment
+
+    stage.propose("carol", "other-name", {"cluster/cluster.yaml": _declaring("more")}, failed)
+    repaired, result = _merged(stage, 2)
+    assert result is RunResult.DONE
+    assert schema(known, "notes") == WIDER
+    assert known.graph("more").exists()
+    assert known.status(repaired, "apply") == "success: 3 applied, 0 deferred or blocked"
+    assert known.status(repaired, "changeset").startswith("success: chs-")
+    assert "`schema.notes`" in known.comment(2)
+    assert audited(known).ok
