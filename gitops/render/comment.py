@@ -20,6 +20,7 @@ from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.resource import edges_near
 from gitops.plan.classes import atomic_graph
+from gitops.plan.graph import BARRIER_KIND
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
     ApplyComment,
@@ -275,7 +276,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     digest = plan.digest if plan else None
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
-    drawn = _graph(plan, atomic=comment.atomic) if plan is not None and len(plan.graph.nodes) > 1 else None
+    graph = None if plan is None else _graph(plan, atomic=comment.atomic)
+    drawn = graph if graph is not None and sum(n.kind != BARRIER_KIND for n in graph.nodes) > 1 else None
     rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
     counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()

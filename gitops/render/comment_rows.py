@@ -214,12 +214,12 @@ def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     A migration that is not supported is never carried out.
     Each has the `effect`, the `reason` and the `resources`. Several of effect `pivot` are carried out in as many `parts`.
     """
-    kept = {Address(node.id): node for node in plan.graph.nodes}
+    kept = {node.address for node in plan.graph.nodes}
     found: dict[tuple[Effect, str], list[Address]] = {}
     possible = (c for c in plan.changes if c.migration is None or c.migration.supported)
-    for address, (effect, reason) in effects_of(possible).items():
-        if address in kept and effect in (Effect.PIVOT, Effect.FINISH):
-            found.setdefault((effect, reason), []).append(address)
+    for address, each in effects_of(possible).items():
+        if address in kept and (each.effect in (Effect.PIVOT, Effect.FINISH) or each.expanded is not None):
+            found.setdefault((each.effect, each.reason), []).append(address)
     parts = len(pivots(plan.graph))
     return tuple(
         {
