@@ -21,11 +21,8 @@ from gitops.model.changeset import (
     BLOCKING,
     ENDED,
     Changeset,
-    ChangesetBase,
     ChangesetEvent,
-    ChangesetKind,
     ChangesetResult,
-    ChangesetSource,
     ChangesetState,
     Committed,
     Created,
@@ -35,7 +32,6 @@ from gitops.model.changeset import (
     Happening,
     Member,
     Orphan,
-    PlanFacts,
     Prepared,
     Removal,
     Removed,
@@ -45,12 +41,10 @@ from gitops.model.changeset import (
     RuntimeUpdated,
     Staged,
 )
-from gitops.model.ledger import changeset_key
 from gitops.model.plan import Effect
+from tests.support.changeset_stories import AT, DIGEST, created
 from tests.support.effort import cases as tries
 
-DIGEST = "ab" * 32
-AT = "2026-01-01T00:00:00Z"
 NAMES = [Address(f"query.brain.q{n}") for n in range(3)]
 GONE = Address("query.brain.gone")
 S = ChangesetState
@@ -80,22 +74,8 @@ members = st.lists(st.sampled_from([Effect.STAGE, Effect.PIVOT, Effect.FINISH]),
     lambda effects: tuple(Member(NAMES[n], Action.UPDATE, effect, DIGEST, DIGEST) for n, effect in enumerate(effects))
 )
 first_records = st.builds(
-    lambda found, removals, atomic: Changeset(
-        changeset_key("brain", "merge", "0" * 40),
-        "brain",
-        ChangesetKind.MERGE,
-        1,
-        "1/1",
-        AT,
-        AT,
-        ChangesetSource("main", "0" * 40, None, 7, "alice"),
-        ChangesetBase(1, "sha256:" + DIGEST, DIGEST, None),
-        DIGEST,
-        PlanFacts(DIGEST, 1, 0, 1),
-        members=found,
-        removals=(Removal(GONE, DIGEST),) if removals else (),
-        covers=("0" * 40,),
-        atomic=atomic,
+    lambda found, removals, atomic: created(
+        "0" * 40, members=found, removals=(Removal(GONE, DIGEST),) if removals else (), atomic=atomic
     ),
     members,
     st.booleans(),
@@ -220,28 +200,12 @@ def test_the_straight_way_is_open_to_every_atomic_changeset(first: Changeset) ->
 
 @pytest.mark.parametrize("damage", [b"", b"{}\n", b'{"v":2}\n'])
 def test_damaged_events_are_refused(damage: bytes) -> None:
-    first = _sample()
+    first = created()
     data = write_events([ChangesetEvent(1, AT, "brain", first.key, Created(first))])
     bad: Any = data[:-1] if not damage else data + damage
     with pytest.raises(IntegrityError) as refused:
         read_events(bad)
     assert refused.value.code == "changeset_invalid"
-
-
-def _sample() -> Changeset:
-    return Changeset(
-        changeset_key("brain", "merge", "0" * 40),
-        "brain",
-        ChangesetKind.MERGE,
-        1,
-        "1/1",
-        AT,
-        AT,
-        ChangesetSource(),
-        ChangesetBase(0, None, DIGEST, None),
-        DIGEST,
-        PlanFacts(DIGEST, 0, 0, 0),
-    )
 
 
 @settings(max_examples=tries(150))

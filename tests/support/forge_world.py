@@ -142,6 +142,21 @@ class OwnWorld:
     def give(self, login: str, permission: Permission) -> None:
         self.people[login] = permission
 
+    def branch(self, ref: str, *, files: Sequence[str]) -> str:
+        raise NotImplementedError
+
+    def open_request(
+        self,
+        source: str = "refs/heads/topic",
+        *,
+        target: str = MAIN,
+        title: str = "Add authors",
+        author: str = "mira",
+        files: Sequence[str] = ("a",),
+    ) -> int:
+        head = self.branch(source, files=files)
+        return self.forge().open_or_update(source, target, head, title, author)[0].number
+
     def head(self, number: int) -> str:
         return self._request(number).head
 
@@ -207,18 +222,6 @@ class MemoryWorld(OwnWorld):
         self.forge().push_branch(ref, new, files)
         return new
 
-    def open_request(
-        self,
-        source: str = "refs/heads/topic",
-        *,
-        target: str = MAIN,
-        title: str = "Add authors",
-        author: str = "mira",
-        files: Sequence[str] = ("a",),
-    ) -> int:
-        head = self.branch(source, files=files)
-        return self.forge().open_or_update(source, target, head, title, author)[0].number
-
     def push(self, number: int, *, files: Sequence[str]) -> str:
         request = self._request(number)
         head = self.branch(request.source, files=files)
@@ -262,18 +265,6 @@ class LocalWorld(OwnWorld):
 
     def branch(self, ref: str, *, files: Sequence[str]) -> str:
         return self._commit(ref, MAIN, dict.fromkeys(files, ref.encode()))
-
-    def open_request(
-        self,
-        source: str = "refs/heads/topic",
-        *,
-        target: str = MAIN,
-        title: str = "Add authors",
-        author: str = "mira",
-        files: Sequence[str] = ("a",),
-    ) -> int:
-        head = self.branch(source, files=files)
-        return self.forge().open_or_update(source, target, head, title, author)[0].number
 
     def push(self, number: int, *, files: Sequence[str]) -> str:
         request = self._request(number)
