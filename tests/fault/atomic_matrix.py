@@ -68,7 +68,7 @@ def active(scene: Scene) -> Changeset:
 
 def _fail(scene: Scene, faults: Faults | None) -> VerbOutcome:
     """An apply whose migration that cannot be taken back fails, so that everything staged is taken back."""
-    outcome = land(scene, FailAtVisit("cluster_apply.before_schema_apply", 2, faults))
+    outcome = land(scene, FailAtVisit("cluster_apply.before_schema_apply", 3, faults))
     (record,) = outcome.changesets
     assert not outcome.ok
     assert (record.state, record.orphaned) == ("failed", ())

@@ -15,7 +15,7 @@ from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
 from gitops.plan.plan import plan
 from tests.fault.atomic_matrix import ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
-from tests.fault.matrix_world import AFTER, PEOPLE, WHOLE, Scene
+from tests.fault.matrix_world import PEOPLE, WHOLE, Scene
 
 
 class Ending(StrEnum):
@@ -88,7 +88,7 @@ def recover(scene: Scene, story: str, dead: Found) -> tuple[Ending, str]:
     ended = now.records[record.key]
     if ended.state is ChangesetState.FAILED:
         return Ending.BACK, by
-    forward = record.state not in BLOCKING or dead.schema == AFTER["knowledge.pg"]
+    forward = record.state not in BLOCKING or dead.schema == WHOLE["knowledge.pg"]
     return (Ending.FORWARD if forward else Ending.RESUMED), by
 
 

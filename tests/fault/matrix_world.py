@@ -88,11 +88,13 @@ WHOLE: Files = {
     **MADE,
     **{name: text for name, text in AFTER.items() if text != BEFORE.get(name)},
     "cluster.yaml": _cluster({"knowledge": ("changed", "added"), "new": ("titles",), **_MORE}, ("knowledge", "new")),
+    "knowledge.pg": _AFTER.replace("city: String?", 'city: String? @rename_from("nick")'),
     "wide.pg": _WIDE,
     "slim.pg": _BARE,
+    "more.pg": _WIDE.replace("born: I32?", "city: String?"),
 }
 """A change of every class: a graph is created and texts are published, `wide` only gains a property, the migration of `knowledge`
-cannot be taken back, `slim` only loses a property, and `old` is deleted."""
+cannot be taken back, `more` gains one property and loses another one, `slim` only loses one, and `old` is deleted."""
 PARTS: Files = {**WHOLE, "more.pg": 'node Human @rename_from("Person") {\n  handle: String @key\n  born: I32?\n}\n'}
 """The same with a second migration that cannot be taken back: two parts."""
 OTHER: Files = {**MADE, "changed.gq": _people("changed", "born")}
