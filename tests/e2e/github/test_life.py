@@ -51,7 +51,7 @@ def test_whole_life(hub: Hub, runner: Runner, method: str) -> None:
     assert (deployment.sha, deployment.environment) == (tip, "production/brain")
     assert deployment.statuses[-1]["state"] == "success"
 
-    entry = hub.loop.store.commit(hub.tip(LEDGER))
+    entry = hub.loop.applied()
     assert entry.parents[1:] == (made.commit,)
     told = read_entry(hub.loop.store.read(entry.tree, "entry.json") or b"")
     assert told.source is not None
