@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.apply.carry_out import carry_out
-from gitops.apply.compensate import Compensation, end_rolled_back, live_members, take_back
+from gitops.apply.compensate import Compensation, end_rolled_back, take_back
 from gitops.apply.ended import Ended
 from gitops.apply.finish import NO_OBSERVER, settled
 from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
@@ -51,6 +51,7 @@ from gitops.plan.changeset import approvals_consumed, changeset_result, failure_
 from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import restricted
+from gitops.plan.open_changesets import live_members
 
 _ATTEMPTS = 5
 _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)

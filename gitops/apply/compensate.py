@@ -18,15 +18,15 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.graph.port import DeleteOrder, Existence, GraphReading
+from gitops.graph.port import DeleteOrder
 from gitops.model.address import Address, Kind
-from gitops.model.change import Action
 from gitops.model.changeset import Changeset, Failed, Happening, Member, Orphan, Runtime, RuntimeState, RuntimeUpdated
 from gitops.model.ledger import Intent
-from gitops.model.plan import Effect, ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
+from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.plan.layers import transposed
+from gitops.plan.open_changesets import live_members, to_migrate_back, to_remove
 
-__all__ = ["Compensation", "end_rolled_back", "live_members", "take_back", "to_take_back"]
+__all__ = ["Compensation", "end_rolled_back", "take_back", "to_take_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,6 @@ class Compensation:
             )
             for each in ready
         )
-
-
-def live_members(record: Changeset) -> tuple[Member, ...]:
-    """The members that were staged in a graph: what takes work to take back."""
-    creates = (Kind.GRAPH, Action.CREATE)
-    return tuple(
-        member
-        for member in record.members
-        if member.effect is Effect.STAGE
-        and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
-    )
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:
@@ -113,62 +102,33 @@ def _why_left(result: NodeResult) -> str:
 
 def _remove_graph(current: Session, record: Changeset, member: Member, announced: Sequence[Intent], fence: int) -> None:
     """Delete a graph that the changeset created, while it is empty. Raises GitopsError where it has to stay."""
-    graph, stores = member.address.name, current.opened
-    uri = stores.graph_uri(graph)
-    existence = stores.engine.exists(uri)
-    if existence is Existence.ABSENT:
-        return
+    stores, uri = current.opened, current.opened.graph_uri(member.address.name)
     try:
-        reading = stores.engine.read(uri)
+        reading = to_remove(current, record, member, announced)
     except GitopsError as error:
         if error.code != Code.GRAPH_DELETED:
             raise
         # A run that took it back died behind the point of no return.
         stores.engine.finish_delete(uri)
         return
-    schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
-    if reading.fence < min(intent.fence or 0 for intent in announced):
-        return  # It is not the graph of this changeset, whose operations have higher numbers.
-    if digest(reading.schema_source) != schema:
-        raise _left(member, "its schema was changed since it was created")
-    if reading.rows:
-        raise _left(member, f"it holds {reading.rows} rows")
-    stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
+    if reading is not None:
+        stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
 
 
 def _migrate_back(current: Session, member: Member, announced: Sequence[Intent], fence: int, version: object) -> None:
     """Take a graph back to the schema that it had. Raises GitopsError where it has to keep the new one."""
-    graph, stores = member.address.name, current.opened
-    uri = stores.graph_uri(graph)
-    reading = stores.engine.read(uri)
-    live = digest(reading.schema_source)
+    stores = current.opened
+    reading, uri = to_migrate_back(current, member, announced, version), stores.graph_uri(member.address.name)
     fence = max(fence, reading.fence)
-    if live == member.before:
+    if digest(reading.schema_source) == member.before:
         # The run that announced it may be alive, only slow: it must not begin now.
         stores.engine.fence(uri, fence)
         return
-    if live != member.staged:
-        raise _left(member, "its live schema is neither the applied nor the new one")
-    if not _untouched(reading, announced, version):
-        raise _left(member, "the graph was written to after its migration")
     before = stores.engine.schema_text(uri, member.before or "")
     back = stores.engine.prepare_migration(
         uri, before, actor=current.workspace.actor, incarnation=reading.incarnation, fence=fence
     )
     back.publish()
-
-
-def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
-    """Whether nothing was published after the migration, so that what it added is empty."""
-    if version is not None:
-        return reading.manifest_version == version
-    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
-    observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
-    return any(reading.manifest_version == number + 1 for number in observed)
-
-
-def _left(member: Member, why: str) -> GitopsError:
-    return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
 
 
 def end_rolled_back(

@@ -8,20 +8,19 @@ merge, are repairs, whose key follows from what the ledger holds and from the pl
 from __future__ import annotations
 
 from gitops.apply.run import Run
-from gitops.cluster.session import Session
 from gitops.cluster.workspace import ChangesetFacts
 from gitops.core.errors import GitopsError
 from gitops.model.changeset import (
     ChangesetBase,
     ChangesetKind,
-    ChangesetSource,
     ChangesetState,
     Created,
 )
 from gitops.model.ledger import changeset_key
 from gitops.plan.changeset import ChangesetIdentity, approvals_required, first_record
+from gitops.plan.open_changesets import facts_of
 
-__all__ = ["announce", "facts_of"]
+__all__ = ["announce"]
 
 
 def announce(run: Run, part: str) -> bool:
@@ -59,17 +58,6 @@ def _create(run: Run, part: str) -> None:
         atomic=run.atomic,
     )
     run.journal.add(Created(record), *approvals_required(run.plan))
-
-
-def facts_of(current: Session) -> ChangesetFacts:
-    """What is known of where the changes of a session come from."""
-    workspace = current.workspace
-    if workspace.changeset is not None:
-        return workspace.changeset
-    governance = workspace.governance
-    commit = None if governance is None else governance.source.commit
-    source = ChangesetSource(merge_commit=commit, actor=workspace.actor)
-    return ChangesetFacts(source, covers=() if commit is None else (commit,))
 
 
 def _identify(run: Run, facts: ChangesetFacts, part: str) -> ChangesetIdentity:

@@ -6,21 +6,18 @@ until then nothing else changes these graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gitops.apply.run import write_events
-from gitops.approvals.revocations import recorded_revocations
 from gitops.changesets.journal import Journal
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Drain
-from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.port import DeleteOrder, Existence
 from gitops.model.address import Address, Kind
 from gitops.model.changeset import (
-    Changeset,
     ChangesetState,
     Drained,
     Finalized,
@@ -33,14 +30,16 @@ from gitops.model.changeset import (
 )
 from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
+from gitops.plan.open_changesets import Interrupted, contraction, delete_order
 
 NO_OBSERVER = "nothing is known to serve the cluster"
 _REFUSED = frozenset({Code.GRAPH_GROWN, Code.GRAPH_RESTORED})
 """Why an engine does not delete what approvals permitted to delete."""
 
 
-def finish(current: Session, record: Changeset, intents: Mapping[str, Sequence[Intent]], fence: int) -> None:
+def finish(current: Session, found: Interrupted, fence: int) -> None:
     """Finish a committed changeset as far as that is possible now; what is not is reported. Raises GitopsError of the ledger."""
+    record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:
         served = current.workspace.served
@@ -106,21 +105,11 @@ def _tried(current: Session, journal: Journal, address: Address, work: Callable[
 
 def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
     """Delete the data of a graph that left the cluster, as its approvals permit. Raises GitopsError."""
-    stores = current.opened
-    uri = stores.graph_uri(graph.name)
-    if stores.engine.exists(uri) is Existence.ABSENT:
+    if (order := delete_order(current, graph, intents)) is None:
         return
-    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
-    if intent is None or intent.incarnation is None or intent.max_rows is None:
-        detail = f"{uri} is still there, and what permits to delete it is not announced; remove it after checking it"
-        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
-    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
-    for approval in intent.approval_ids:
-        if approval not in used or approval in revoked:
-            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
-    order = DeleteOrder(intent.incarnation, intent.max_rows, max(fence, intent.fence or 0), intent.approval_ids)
+    stores, uri = current.opened, current.opened.graph_uri(graph.name)
     try:
-        stores.engine.delete(uri, order)
+        stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
     except GitopsError as error:
         if error.code not in _REFUSED:
             raise
@@ -131,21 +120,7 @@ def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: 
 
 def _migrate(current: Session, member: Member, fence: int) -> None:
     """Drop from a graph what its new schema does not have. Raises GitopsError."""
-    stores, graph, wanted = current.opened, member.address.name, member.after or ""
-    uri = stores.graph_uri(graph)
-    reading = stores.engine.read(uri)
-    if digest(reading.schema_source) == wanted:
-        return
-    declared = current.desired.resources.get(member.address)
-    text = declared.content if declared is not None and declared.digest == wanted else None
-    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
-    if digest(reading.schema_source) not in (member.before, member.expanded):
-        detail = "its live schema has changed since; refresh shows what is live"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address)
-    if text is None:
-        detail = f"it is to get the schema with the digest {wanted}, which is declared no longer and is not in git"
-        fix = "declare that schema again until it is applied: gitops apply"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
-    actor, incarnation = current.workspace.actor, reading.incarnation
-    fence = max(fence, reading.fence)
-    stores.engine.prepare_migration(uri, text, actor=actor, incarnation=incarnation, fence=fence).publish()
+    if (found := contraction(current, member)) is not None:
+        (reading, text), stores = found, current.opened
+        uri, actor, fence = stores.graph_uri(member.address.name), current.workspace.actor, max(fence, reading.fence)
+        stores.engine.prepare_migration(uri, text, actor=actor, incarnation=reading.incarnation, fence=fence).publish()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gitops.apply.entries import announced_debts, check_debts
 from gitops.apply.intents import make_intents
-from gitops.apply.interrupted import Interrupted, abandon, settle_interrupted
+from gitops.apply.interrupted import abandon, settle_interrupted
 from gitops.apply.recover import next_fence, recover
 from gitops.apply.run import Run
 from gitops.approvals.decisions import with_debts
@@ -20,13 +20,12 @@ from gitops.core.errors import GitopsError
 from gitops.model.address import Address
 from gitops.model.change import Disposition
 from gitops.model.changeset import EventDraft, Member
-from gitops.model.plan import Effect, ExecutionGraph, Plan
+from gitops.model.plan import ExecutionGraph, Plan
 from gitops.plan.classes import atomic_graph
-from gitops.plan.draft import StateDraft
 from gitops.plan.landing import warn_of_lost_graphs
+from gitops.plan.open_changesets import Interrupted, with_used
 from gitops.plan.parts import graphs_of_parts, part_of
 from gitops.plan.plan import plan_session
-from gitops.plan.recovery_rules import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def _prepare(
     going_on = frozenset[str]() if resumed is None else resumed.graphs
     swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
     if resumed is not None:
-        swept = _with_used(swept, resumed, workspace.stamp())
+        swept = with_used(swept, resumed, workspace.stamp())
     before = len(problems)
     whole, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
     atomic = workspace.atomic or resumed is not None
@@ -102,8 +101,7 @@ def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: boo
     graphs = graphs_of_parts(whole)
     if resumed is not None:
         number, of = (int(each) for each in resumed.record.part.split("/"))
-        graph = next((m.address.graph for m in resumed.record.members if m.effect is Effect.PIVOT), None)
-        return (part_of(whole, graph) if number < of and graph is not None else whole), Part(number, of)
+        return resumed.part(whole), Part(number, of)
     of = max(part.of, part.number + max(0, len(graphs) - 1))
     return (part_of(whole, graphs[0]) if len(graphs) > 1 else whole), Part(part.number, of)
 
@@ -117,15 +115,6 @@ def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:
         if node.address in members
     }
     return replace(plan.graph, nodes=tuple(classed.get(node.id, node) for node in plan.graph.nodes))
-
-
-def _with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
-    """The state with the approvals that a pivot of the interrupted run has used up."""
-    if not resumed.used:
-        return swept
-    draft, operation = StateDraft(swept.state), resumed.operations[0]
-    draft.use_approvals(resumed.used, {"consumed_at": at, "consumed_by_operation": operation})
-    return replace(swept, state=draft.state(), consumed={**swept.consumed, **dict.fromkeys(resumed.used, operation)})
 
 
 def _check_gates(current: Session, plan: Plan) -> None:

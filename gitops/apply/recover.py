@@ -18,9 +18,9 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.port import LedgerView
-from gitops.model.address import Address, graph_address
-from gitops.model.changeset import BLOCKING, Changeset, RemovalState, RuntimeState
+from gitops.model.address import graph_address
 from gitops.model.ledger import Intent, IntentKind, LedgerState
+from gitops.plan.open_changesets import graphs_of_changesets
 from gitops.plan.probe import GraphProbe, probe_graph
 from gitops.plan.recovery_rules import Sweep, sweep
 
@@ -41,7 +41,7 @@ def recover(
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     for bad in listing.unreadable:
         problems.add(bad.code, f"{RECOVERIES}/{bad.name}", bad.detail)
-    fence, held = next_fence(view, listing.intents), graphs_of_changesets(stores)
+    fence, held = next_fence(view, listing.intents), graphs_of_changesets(stores.ledger.changesets().open)
     intents = [intent for intent in listing.intents if intent.graph_id not in held]
     probes = {intent.graph_id: _fenced_probe(stores, intent, fence, problems) for intent in intents}
     swept = sweep(view.state or LedgerState(), intents, probes.__getitem__, at=at)
@@ -60,20 +60,6 @@ def recover(
             unfinished.add(intent.operation_id)
     retire = tuple(i for i in swept.retire if i not in unfinished)
     return replace(swept, retire=retire, fence=fence, pending=swept.pending | (held - resumed))
-
-
-def graphs_of_changesets(stores: Stores) -> frozenset[str]:
-    """The ids of the graphs that belong to an atomic changeset until it has ended."""
-    atomic = (record for record in stores.ledger.changesets().open if record.atomic)
-    return frozenset(a.graph for record in atomic for a in _open_addresses(record) if a.graph is not None)
-
-
-def _open_addresses(record: Changeset) -> frozenset[Address]:
-    """What a changeset may still change: after its commit, what it has not finished."""
-    if record.state in BLOCKING:
-        return record.addresses
-    members = {m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL}
-    return frozenset(members | {r.address for r in record.removals if r.state is not RemovalState.DELETED})
 
 
 def next_fence(view: LedgerView, intents: Sequence[Intent]) -> int:

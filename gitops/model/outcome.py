@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from enum import StrEnum
 from types import MappingProxyType
 
 from gitops.core.codes import Code
@@ -12,7 +13,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
-from gitops.model.changeset import Changeset
+from gitops.model.changeset import Changeset, Orphan
 from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.plan import NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
@@ -63,13 +64,31 @@ class ValidateOutcome(VerbOutcome):
     dependencies: Collection[Dependency] = ()
 
 
+class Course(StrEnum):
+    """What the next apply does with a changeset that an interrupted run left open."""
+
+    CLOSED = "closed"
+    RESUMED = "resumed"
+    TAKEN_BACK = "taken_back"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChangeset:
+    """A changeset that is open, what the next apply does with it, and what it leaves behind where it is taken back."""
+
+    key: str
+    course: Course
+    orphaned: tuple[Orphan, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome(VerbOutcome):
     """`plan`: the plan, None when the command failed before there was one. `debts` stop what it would apply.
 
     `obstacles` keep an apply of exactly this plan from landing all of it now, as far as that can be known without side effects.
     `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
-    `texts` are those that it changes, if they were asked for.
+    `texts` are those that it changes, if they were asked for. `interrupted` are the changesets that the next apply settles first.
     """
 
     observations: StateObservations
@@ -81,6 +100,7 @@ class PlanOutcome(VerbOutcome):
     obstacles: tuple[Diagnostic, ...] = ()
     selected: tuple[str, ...] | None = None
     texts: tuple[TextChange, ...] = ()
+    interrupted: tuple[OpenChangeset, ...] = ()
 
     @property
     def lands(self) -> bool:

@@ -6,7 +6,6 @@ What is only known while it happens is left out: a faster writer, a storage that
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.observations import VANISHED
@@ -18,13 +17,12 @@ from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, GraphReader, MigrationPreview
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason
-from gitops.model.ledger import Intent, LedgerState
+from gitops.model.ledger import LedgerState
 from gitops.model.plan import Plan
 from gitops.model.restore import restore_order
 from gitops.model.scope import ScopeChange
 from gitops.plan.draft import UNKNOWN_DATA, recorded_data
-from gitops.plan.probe import GraphProbe, probe_graph
-from gitops.plan.recovery_rules import Sweep, sweep
+from gitops.plan.probe import probe_graph
 from gitops.storage.parallel import in_parallel
 
 BLOCKED_MESSAGES = {
@@ -137,33 +135,12 @@ def _not_moved(current: Session, stores: Stores, graph: Address) -> str:
     return "" if was in (None, now) else f"has version {now}, and {was} where it was"
 
 
-def foresee_recovery(current: Session, intents: tuple[Intent, ...]) -> Sweep | None:
-    """What recovery would make of interrupted operations; None where their graphs cannot be read from here."""
-    stores = current.opened
-    if not stores.data_at_hand:
-        return None
-
-    def probe(graph: str) -> GraphProbe:
-        found, _ = probe_graph(stores, graph)
-        if found.reading is None:
-            return found
-        # Recovery looks after it gave the graph a new version for each of its intents.
-        number = found.reading.manifest_version + sum(intent.graph_id == graph for intent in intents)
-        reading = replace(found.reading, manifest_version=number)
-        try:
-            used = stores.engine.deleted_by(stores.graph_uri(graph), reading.incarnation)
-        except GitopsError:
-            return GraphProbe(Existence.UNKNOWN)
-        return replace(found, reading=reading, deleted_by=used)
-
-    return sweep(current.state, intents, probe, at=current.workspace.stamp())
-
-
-def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
+def graph_refusals(current: Session, plan: Plan, moving: Collection[str] = ()) -> tuple[GitopsError, ...]:
     """What the graphs refuse of the changes that an apply would carry out, in its order; without data only what is planned.
 
-    A graph that vanished and is back is refused its creation before that is approved: its data need not be given up. So is a
-    restore from a version that is not there.
+    `moving` are the ids of graphs that are not as that apply finds them: of these, too, only what is planned is known. A graph
+    that vanished and is back is refused its creation before that is approved: its data need not be given up. So is a restore
+    from a version that is not there.
     """
     changes = {change.address: change for change in plan.changes}
     at_hand, found = current.opened.data_at_hand, []
@@ -174,7 +151,9 @@ def graph_refusals(current: Session, plan: Plan) -> tuple[GitopsError, ...]:
         try:
             match changes.get(address):
                 case Change(address=Address(kind=Kind.SCHEMA), action=Action.UPDATE) as change:
-                    _check_update(current, change)
+                    _check_update(current, change, live=at_hand and address.name not in moving)
+                case Change() if address.graph in moving:
+                    pass
                 case Change(address=Address(kind=Kind.GRAPH), action=Action.CREATE) as change if at_hand:
                     _check_create(current, change)
                 case Change(address=Address(kind=Kind.GRAPH), action=Action.DELETE) as change if at_hand:
@@ -202,9 +181,9 @@ def warn_of_lost_graphs(current: Session, plan: Plan, state: LedgerState, pendin
             problems.add(Code.GRAPH_VANISHED, graph, VANISHED, severity=Severity.WARNING)
 
 
-def _check_update(current: Session, change: Change) -> None:
+def _check_update(current: Session, change: Change, *, live: bool) -> None:
     stores = current.opened
-    if not stores.data_at_hand:
+    if not live:
         if change.migration is not None:
             _require_supported(change.migration)
         return

@@ -22,31 +22,41 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence, MigrationPreview
+from gitops.ledger.port import IntentListing
 from gitops.model.address import Address, Kind, trust_address
 from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
-from gitops.model.ledger import Debt, LedgerState
-from gitops.model.outcome import PlanOutcome
+from gitops.model.ledger import Debt, Intent, LedgerState
+from gitops.model.outcome import Course, PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TextChange, TrustChange
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
+from gitops.plan.foresight import Foreseen, foresee
 from gitops.plan.landing import (
     check_move,
     debts_stop,
-    foresee_recovery,
     graph_refusals,
     left_out,
     replaced_rows,
     warn_of_lost_graphs,
 )
+from gitops.plan.open_changesets import graphs_of_changesets
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.recorded import kept_data, recorded_graphs
 from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
+
+
+_COURSES = {
+    Course.CLOSED: "it recorded no change, and the next apply records that it failed",
+    Course.RESUMED: "the next apply goes on with it",
+    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
+    Course.FINISHED: "it is committed, and the next apply finishes it",
+}
 
 
 def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
@@ -64,15 +74,16 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
     changed: tuple[TextChange, ...] = ()
     debts: tuple[Debt, ...] = ()
     obstacles: tuple[Diagnostic, ...] = ()
+    foreseen: Foreseen | None = None
     if current.ready:
-        then = "apply settles it first and may then block more than this shows"
-        warn_of_intents(current.opened.ledger.intents(), problems, f"an interrupted operation is not settled; {then}")
+        interrupted = current.opened.ledger.intents()
+        foreseen = _foresee(current, interrupted)
         plan, accepted = plan_session(current, current.state, explain=True)
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
         changed = changed_texts(current, plan) if texts else ()
-        obstacles = _obstacles(current, plan, accepted)
-        warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in current.opened.ledger.intents().intents])
+        obstacles = _obstacles(current, plan, accepted, foreseen, interrupted.intents)
+        warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
         if current.workspace.governance is None:
             # Only governance has countersignatures: all debts that the ledger records are open.
             debts = open_debts(current.state)
@@ -87,11 +98,43 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         debts=debts,
         texts=changed,
         obstacles=obstacles,
+        interrupted=() if foreseen is None else foreseen.changesets,
         diagnostics=tuple(problems),
     )
 
 
-def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tuple[Diagnostic, ...]:
+def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
+    """What the next apply settles before it applies anything, with a warning for each; None where it settles nothing."""
+    problems, listing = current.problems, current.opened.ledger.changesets()
+    held = graphs_of_changesets(listing.open)
+    then = "apply settles it first and may then block more than this shows"
+    others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
+    warn_of_intents(others, problems, f"an interrupted operation is not settled; {then}")
+    if not listing.open and listing.problem is None and not interrupted.intents:
+        return None
+    foreseen = foresee(
+        current, listing, interrupted.intents, lambda session, swept: plan_session(session, swept.state, swept.pending)
+    )
+    if foreseen is None:
+        problem = Diagnostics()
+        problem.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, "an interrupted operation may not be settled")
+        shown, accepted = plan_session(replace(current, problems=Diagnostics()), current.state)
+        foreseen = Foreseen((), tuple(problem), shown, accepted)
+    for each in foreseen.changesets:
+        left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
+        problems.add(
+            Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {_COURSES[each.course]}{left}"
+        )
+    return foreseen
+
+
+def _obstacles(
+    current: Session,
+    plan: Plan,
+    accepted: AcceptedApprovals,
+    foreseen: Foreseen | None,
+    intents: Sequence[Intent],
+) -> tuple[Diagnostic, ...]:
     """What keeps an apply of the plan from landing all of it now. What nothing else reports becomes a warning of the session."""
     found, refused = Diagnostics(), Diagnostics()
     governance, view = current.workspace.governance, current.view
@@ -99,15 +142,14 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
         found.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet; start it: gitops import")
     if problem := _not_admitted(current):
         refused.add(problem.code, problem.path, problem.detail, severity=Severity.WARNING, fix=problem.fix)
-    intents = current.opened.ledger.intents().intents
-    if intents:
-        swept = foresee_recovery(current, intents)
-        if swept is None:
-            found.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, "an interrupted operation may not be settled")
-        else:
-            found.extend(d for d in swept.diagnostics if d.severity is Severity.ERROR)
-            # What is planned after it may be something else than what is planned now.
-            plan, accepted = plan_session(replace(current, problems=Diagnostics()), swept.state, swept.pending)
+    moving = frozenset[str]()
+    if foreseen is not None:
+        found.extend(foreseen.problems)
+        if foreseen.plan is None or foreseen.accepted is None:
+            current.problems.extend(refused)
+            return (*found, *refused)
+        # What is planned after it may be something else than what is planned now.
+        plan, accepted, moving = foreseen.plan, foreseen.accepted, foreseen.moving
     for change in plan.changes:
         if (waits := left_out(change)) is not None:
             found.add_error(waits)
@@ -117,7 +159,7 @@ def _obstacles(current: Session, plan: Plan, accepted: AcceptedApprovals) -> tup
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)
-    for refusal in (*graph_refusals(current, plan), *_move_refusals(current)):
+    for refusal in (*graph_refusals(current, plan, moving), *_move_refusals(current)):
         refused.add(refusal.code, refusal.path, refusal.detail, severity=Severity.WARNING, fix=refusal.fix)
     current.problems.extend(refused)
     return (*found, *refused)

@@ -176,9 +176,17 @@ def _answers(outcome: StatusOutcome) -> Form:
 
 
 def _landing(outcome: PlanOutcome) -> Form:
-    """Whether an apply of the plan would land all of it now, and what is in the way."""
+    """Whether an apply of the plan would land all of it now, what is in the way, and what it settles first."""
     found = [{"resource": each.path, "code": each.code, "message": each.message} for each in outcome.obstacles]
-    return {"lands": outcome.lands, "obstacles": found}
+    first = [
+        {
+            "changeset": each.key,
+            "course": each.course.value,
+            "orphaned": [{"resource": left.address, "reason": left.reason} for left in each.orphaned],
+        }
+        for each in outcome.interrupted
+    ]
+    return {"lands": outcome.lands, "obstacles": found, **present(interrupted=first or None)}
 
 
 def _approve(outcome: ApproveOutcome) -> Form:

@@ -1,4 +1,4 @@
-"""An atomic run that dies anywhere: the next one goes on with it, takes it back, or finishes it.
+"""An atomic run that dies anywhere: the next one goes on with it, takes it back, or finishes it, as a plan says before.
 
 The run dies by an exception that nothing catches, at every point that it reaches: nothing is written after that.
 """
@@ -17,7 +17,7 @@ from gitops.core.faults import Faults
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.layout import LOCK
 from gitops.model.changeset import ChangesetState
-from gitops.model.outcome import ApplyOutcome
+from gitops.model.outcome import ApplyOutcome, Course
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
@@ -88,6 +88,38 @@ def require_whole(cluster: Cluster) -> None:
     assert not cluster.plan().plan.changes  # type: ignore[union-attr]
 
 
+ENDS = {
+    Course.RESUMED: ChangesetState.FINALIZED,
+    Course.FINISHED: ChangesetState.FINALIZED,
+    Course.TAKEN_BACK: ChangesetState.FAILED,
+}
+
+
+ASIDE = {"changeset_rolled_back", "changeset_orphaned", "approval_stale"}
+"""What an apply reports that does not keep it from landing."""
+
+
+def apply_as_planned(cluster: Cluster) -> ApplyOutcome:
+    """Apply after a death, and hold the plan before it to what happens. A person releases the lock, as after every death."""
+    cluster.plant(LOCK, None)
+    before = {record.key for record in cluster.ledger().changesets().open}
+    planned = cluster.plan()
+    outcome = cluster.apply(atomic=True)
+    assert planned.lands is (outcome.ok and outcome.converged)
+    reported = {(d.path, d.code) for d in outcome.diagnostics if d.code not in ASIDE}
+    assert {(d.path, d.code) for d in planned.obstacles} == reported
+    ledger, foretold = cluster.ledger(), {each.key for each in planned.interrupted}
+    assert foretold == before or "cluster_recovery_pending" in codes(outcome)
+    for each in planned.interrupted:
+        record = ledger.changeset(each.key)
+        assert record is not None
+        left_open = each.course is Course.FINISHED and not outcome.ok
+        assert record.state is (ChangesetState.DRAINED if left_open else ENDS[each.course])
+        assert record.orphaned == each.orphaned
+        assert (each.key, "cluster_recovery_pending") in {(d.path, d.code) for d in planned.diagnostics}
+    return outcome
+
+
 class Scene:
     """A cluster on which everything is staged, to be copied as often as a run is to die on it."""
 
@@ -123,9 +155,7 @@ def test_run_that_dies_anywhere_lands_whole_with_the_next_one(tmp_path: Path) ->
     for at in points:
         cluster = scene.copy()
         die(cluster, Dying(at))
-        # A lock is released by a person, as after every death.
-        cluster.plant(LOCK, None)
-        outcome = cluster.apply(atomic=True)
+        outcome = apply_as_planned(cluster)
         assert outcome.ok, (at, [d.message for d in outcome.diagnostics])
         assert outcome.converged, at
         require_whole(cluster)
@@ -151,10 +181,9 @@ def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: 
     for point in before:
         cluster = scene.copy()
         die(cluster, Dying((point, 1)))
-        cluster.plant(LOCK, None)
         del cluster.graphs["fresh"]
         cluster.save()
-        outcome = cluster.apply(atomic=True)
+        outcome = apply_as_planned(cluster)
         if "cluster_recovery_pending" in codes(outcome):
             # The pivot is done: nothing else is applied until the changeset has landed.
             assert cluster.live("knowledge") == TALL, point
@@ -206,11 +235,33 @@ def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: P
     die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
     uri = cluster.uri("fresh")
     cluster.twin.cut_delete_short(uri, DeleteOrder(cluster.twin.read(uri).incarnation, 0, 9))
-    cluster.plant(LOCK, None)
     del cluster.graphs["fresh"]
     cluster.save()
-    outcome = cluster.apply(atomic=True)
+    outcome = apply_as_planned(cluster)
     assert "changeset_rolled_back" in codes(outcome)
     assert "changeset_orphaned" not in codes(outcome)
     assert cluster.engine.exists(uri) is Existence.ABSENT
     assert cluster.live("knowledge") == TALL
+
+
+def test_graph_that_has_rows_by_now_is_left_behind_and_planned_so(tmp_path: Path) -> None:
+    cluster = Scene(tmp_path).copy()
+    die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
+    cluster.plant(LOCK, None)
+    cluster.twin.load(cluster.uri("fresh"), 3)
+    del cluster.graphs["fresh"]
+    cluster.save()
+    assert cluster.approve("graph.old", "kim").ok
+    assert apply_as_planned(cluster).converged
+    (record,) = (r for r in map(cluster.ledger().changeset, cluster.ledger().changeset_keys()) if r and r.orphaned)
+    assert [each.address for each in record.orphaned] == ["graph.fresh"]
+    cluster.graphs["fresh"] = {}
+    cluster.save()
+    assert [each.code for each in cluster.plan().obstacles] == ["graph_exists"]
+
+
+def test_delete_that_is_refused_after_the_commit_is_planned_so(tmp_path: Path) -> None:
+    cluster = Scene(tmp_path).copy()
+    die(cluster, Dying(("changeset.commit.after_write", 1)))
+    cluster.twin.load(cluster.uri("old"), 100_000)
+    assert "graph_grown" in codes(apply_as_planned(cluster))

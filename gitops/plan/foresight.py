@@ -1,0 +1,222 @@
+"""What the next apply makes of what an interrupted run left, before it applies anything: the decisions of `apply`, read-only.
+
+1. Changesets that are open are settled, each by its row in `gitops.plan.open_changesets`.
+2. The other interrupted operations are settled by the recovery rules.
+3. It plans from the state that this gives. A changeset to go on with whose plan is another one by now is taken back after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+
+from gitops.cluster.gate import AcceptedApprovals
+from gitops.cluster.session import Session
+from gitops.cluster.workspace import Stores
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.graph.port import DeleteOrder, Existence
+from gitops.ledger.port import ChangesetListing
+from gitops.model.address import Kind
+from gitops.model.changeset import Changeset, Orphan, RemovalState, RuntimeState
+from gitops.model.ledger import Intent
+from gitops.model.outcome import Course, OpenChangeset
+from gitops.model.plan import Plan
+from gitops.plan.open_changesets import (
+    Interrupted,
+    contraction,
+    course_of,
+    delete_order,
+    graphs_of_changesets,
+    live_members,
+    look_at,
+    to_migrate_back,
+    to_remove,
+    with_used,
+)
+from gitops.plan.probe import GraphProbe, probe_graph
+from gitops.plan.recovery_rules import Sweep, sweep
+
+__all__ = ["Foreseen", "foresee"]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What the next apply settles, and what it plans then; without a plan its problems end it.
+
+    `changesets` are those that it settles first. `moving` are the ids of graphs that are not now as it finds them when it plans.
+    """
+
+    changesets: tuple[OpenChangeset, ...]
+    problems: tuple[Diagnostic, ...]
+    plan: Plan | None = None
+    accepted: AcceptedApprovals | None = None
+    moving: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Settled:
+    """What is known once changesets are settled: the texts that graphs have then, None of those that are gone.
+
+    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that goes on.
+    """
+
+    changesets: list[OpenChangeset] = field(default_factory=list)
+    problems: Diagnostics = field(default_factory=Diagnostics)
+    texts: dict[str, bytes | None] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    resumed: Interrupted | None = None
+
+
+def foresee(
+    current: Session,
+    listing: ChangesetListing,
+    intents: Sequence[Intent],
+    make_plan: Callable[[Session, Sweep], tuple[Plan, AcceptedApprovals]],
+) -> Foreseen | None:
+    """What the next apply does with what is open; `make_plan` plans from a session after a sweep.
+
+    None where graphs cannot be read from here.
+    """
+    if not current.opened.data_at_hand:
+        return None
+    settled, held = _Settled(), graphs_of_changesets(listing.open)
+    others = [each for each in intents if each.graph_id not in held]
+    try:
+        if listing.problem is not None:
+            raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
+        for record in listing.open:
+            _settle(current, record, settled)
+        swept = _recover(current, settled, others)
+        plan, accepted = make_plan(_session_then(current, settled), swept)
+        if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
+            _take_back(current, settled.resumed, settled)
+            swept = _recover(current, settled, others)
+            plan, accepted = make_plan(_session_then(current, settled), swept)
+    except GitopsError as error:
+        settled.problems.add_error(error)
+        return Foreseen(tuple(settled.changesets), tuple(settled.problems))
+    settled.problems.extend(each for each in swept.diagnostics if each.severity is Severity.ERROR)
+    done = () if settled.resumed is None else (each.address for each in settled.resumed.record.members)
+    moving = {*settled.texts, *(each.name for each in done if settled.resumed and each in settled.resumed.done)}
+    if settled.resumed is not None:
+        settled.changesets.append(OpenChangeset(settled.resumed.record.key, Course.RESUMED))
+    return Foreseen(tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving))
+
+
+def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
+    """Add what becomes of one changeset. Raises GitopsError where the apply ends there."""
+    match course_of(current, record):
+        case Course.CLOSED:
+            settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))
+        case Course.FINISHED:
+            _finish(current, look_at(current, record), settled)
+        case Course.TAKEN_BACK:
+            _take_back(current, look_at(current, record), settled)
+        case Course.RESUMED:
+            settled.resumed = look_at(current, record)
+
+
+def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """Raises GitopsError where it cannot be taken back."""
+    found.require_way_back()
+    record, stores, orphaned = found.record, current.opened, []
+    for member in live_members(record):
+        announced, graph = found.intents.get(member.address, ()), member.address.name
+        if not announced:
+            continue
+        try:
+            if member.address.kind is Kind.GRAPH:
+                if to_remove(current, record, member, announced) is not None:
+                    settled.texts[graph] = None
+            elif digest(to_migrate_back(current, member, announced).schema_source) != member.before:
+                settled.texts[graph] = stores.engine.schema_text(stores.graph_uri(graph), member.before or "")
+        except GitopsError as error:
+            if error.code == Code.GRAPH_DELETED:
+                settled.texts[graph] = None  # The rest of its files is removed.
+            else:
+                orphaned.append(Orphan(member.address, error.detail))
+    settled.resumed = None
+    settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(orphaned)))
+
+
+def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
+    """What is left to do after a commit, and what of it cannot be done yet."""
+    record = found.record
+    due = [r.address for r in record.removals if r.state is not RemovalState.DELETED and r.address.kind is Kind.GRAPH]
+    due += [m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL]
+    members = {member.address: member for member in record.members}
+    for address in due:
+        try:
+            if address not in members:
+                _check_delete(
+                    current.opened, address.name, delete_order(current, address, found.intents.get(address, ()))
+                )
+                settled.texts[address.name] = None
+            elif (more := contraction(current, members[address])) is not None:
+                settled.texts[address.name] = more[1]
+        except GitopsError as error:
+            detail = f"changeset {record.key} cannot be finished: {error.detail}"
+            settled.problems.add(error.code, address, detail, fix=error.fix)
+            settled.kept.add(address.name)
+    settled.changesets.append(OpenChangeset(record.key, Course.FINISHED))
+
+
+def _check_delete(stores: Stores, graph: str, order: DeleteOrder | None) -> None:
+    """Raise what the graph refuses of a delete, as far as that is known before. Raises GitopsError."""
+    if order is None:
+        return
+    uri = stores.graph_uri(graph)
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if error.code == Code.GRAPH_DELETED:
+            return  # The rest of its files is removed.
+        raise
+    if reading.incarnation != order.incarnation:
+        raise ConflictError(Code.GRAPH_REPLACED, f"{uri} is another graph")
+    if reading.rows > order.max_rows:
+        raise GitopsError(Code.GRAPH_GROWN, f"it has {reading.rows} rows, and its approvals permit {order.max_rows}")
+    if stores.engine.deleted_by(uri, reading.incarnation) & set(order.approvals):
+        raise GitopsError(Code.GRAPH_RESTORED, "its approval deleted it before, and it was restored since")
+
+
+def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:
+    """What recovery makes of the operations that belong to no changeset."""
+    swept = sweep(current.state, intents, _probe(current, intents), at=current.workspace.stamp())
+    if settled.resumed is not None:
+        swept = with_used(swept, settled.resumed, current.workspace.stamp())
+    return replace(swept, pending=swept.pending | settled.kept)
+
+
+def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[str], GraphProbe]:
+    stores = current.opened
+
+    def probe(graph: str) -> GraphProbe:
+        found, _ = probe_graph(stores, graph)
+        if found.reading is None:
+            return found
+        # Recovery looks after it gave the graph a new version for each of its intents.
+        number = found.reading.manifest_version + sum(intent.graph_id == graph for intent in intents)
+        reading = replace(found.reading, manifest_version=number)
+        try:
+            used = stores.engine.deleted_by(stores.graph_uri(graph), reading.incarnation)
+        except GitopsError:
+            return GraphProbe(Existence.UNKNOWN)
+        return replace(found, reading=reading, deleted_by=used)
+
+    return probe
+
+
+def _session_then(current: Session, settled: _Settled) -> Session:
+    """The session in which migrations start from the schemas that the graphs have then; its problems are its own."""
+    workspace, texts = current.workspace, settled.texts
+
+    def accepted_schema(graph: str, wanted: str) -> bytes | None:
+        text = texts.get(graph)
+        return text if text is not None and digest(text) == wanted else workspace.accepted_schema(graph, wanted)
+
+    return replace(current, workspace=replace(workspace, accepted_schema=accepted_schema), problems=Diagnostics())

@@ -1,0 +1,312 @@
+"""What the next apply does with a changeset that an interrupted run left open: read here, carried out by `gitops.apply`.
+
+| the changeset | what becomes of it |
+| --- | --- |
+| lands what it can | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
+| prepares or is prepared, the same is declared and applied still | resumed: what is done is not done again |
+| prepares or is prepared, and something has changed | taken back, unless its pivot is done: then nothing is applied until it is |
+| rolls back | taken back, as far as it is not yet |
+| committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
+
+Graphs are looked at, never guessed. The intents of an atomic changeset are those of the graphs that it names: while it is open,
+no other one touches these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gitops.approvals.revocations import recorded_revocations
+from gitops.cluster.session import Session
+from gitops.cluster.workspace import ChangesetFacts
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.graph.port import DeleteOrder, Existence, GraphReading
+from gitops.model.address import Address, Kind, schema_address
+from gitops.model.change import Action, Change, Disposition
+from gitops.model.changeset import (
+    BLOCKING,
+    Changeset,
+    ChangesetSource,
+    ChangesetState,
+    Member,
+    RemovalState,
+    RuntimeState,
+)
+from gitops.model.ledger import Intent
+from gitops.model.outcome import Course
+from gitops.model.plan import Effect, Plan
+from gitops.plan.draft import StateDraft
+from gitops.plan.parts import part_of
+from gitops.plan.probe import seen_facts
+from gitops.plan.recovery_rules import Sweep
+
+__all__ = [
+    "Interrupted",
+    "contraction",
+    "course_of",
+    "delete_order",
+    "facts_of",
+    "graphs_of_changesets",
+    "live_members",
+    "look_at",
+    "to_migrate_back",
+    "to_remove",
+    "with_used",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs."""
+
+    record: Changeset
+    intents: Mapping[str, tuple[Intent, ...]]
+    done: Mapping[str, Mapping[str, object]]
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations that the interrupted run announced."""
+        return tuple(intent.operation_id for intents in self.intents.values() for intent in intents)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The approvals that its pivot has used up."""
+        pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
+        return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
+
+    @property
+    def graphs(self) -> frozenset[str]:
+        """The ids of the graphs that it names."""
+        return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
+
+    def part(self, whole: Plan) -> Plan:
+        """The part of a plan that it is about."""
+        number, of = (int(each) for each in self.record.part.split("/"))
+        graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
+        return part_of(whole, graph) if number < of and graph is not None else whole
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether a plan carries out what the changeset does."""
+        record = self.record
+        mine = {(m.address, m.before, m.after) for m in record.members}
+        mine |= {(r.address, r.digest, None) for r in record.removals}
+        return mine == {_form(change) for change in plan.changes if change.disposition is Disposition.APPLIED}
+
+    def require_way_back(self) -> None:
+        """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
+        record = self.record
+        pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
+        if pivots & self.done.keys():
+            commit = record.source.merge_commit
+            again = "the folder as it was" if commit is None else f"commit {commit}"
+            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
+            fix = f"apply {again}, which goes on with it: gitops apply"
+            raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
+
+
+def _form(change: Change) -> tuple[Address, str | None, str | None]:
+    return change.address, change.before, change.after
+
+
+def course_of(current: Session, record: Changeset) -> Course:
+    """The row of the table of this module; one to resume is taken back after all where its plan is another one by now."""
+    if not record.atomic:
+        return Course.CLOSED
+    if record.state not in BLOCKING:
+        return Course.FINISHED
+    if record.state is ChangesetState.ROLLING_BACK or not _is_declared_still(current, record):
+        return Course.TAKEN_BACK
+    return Course.RESUMED
+
+
+def _is_declared_still(current: Session, record: Changeset) -> bool:
+    """Whether what the changeset was made from is as it was: then a plan gives what it gave."""
+    return (
+        record.desired_digest == current.desired.config_digest
+        and record.base.applied_digest == current.state.applied_digest
+        and record.source.merge_commit == facts_of(current).source.merge_commit
+    )
+
+
+def facts_of(current: Session) -> ChangesetFacts:
+    """What is known of where the changes of a session come from."""
+    workspace = current.workspace
+    if workspace.changeset is not None:
+        return workspace.changeset
+    governance = workspace.governance
+    commit = None if governance is None else governance.source.commit
+    source = ChangesetSource(merge_commit=commit, actor=workspace.actor)
+    return ChangesetFacts(source, covers=() if commit is None else (commit,))
+
+
+def look_at(current: Session, record: Changeset) -> Interrupted:
+    """Find out which graphs are as a changeset wants them. Raises GitopsError for one that cannot be read.
+
+    Of one that is committed the applied state says it.
+    """
+    intents: dict[str, tuple[Intent, ...]] = {}
+    for intent in current.opened.ledger.intents().intents:
+        name = intent.address
+        if name in record.addresses:
+            intents[name] = (*intents.get(name, ()), intent)
+    done: dict[str, Mapping[str, object]] = {}
+    pivots = [m for m in record.members if m.effect is Effect.PIVOT]
+    for member in (*live_members(record), *pivots) if record.state in BLOCKING else ():
+        seen = _done(current, record, member) if intents.get(member.address) else None
+        if seen is not None:
+            done[member.address] = seen
+    return Interrupted(record, intents, done)
+
+
+def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, object] | None:
+    """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
+    stores, graph = current.opened, member.address.name
+    uri = stores.graph_uri(graph)
+    if member.address.kind is Kind.GRAPH and stores.engine.exists(uri) is Existence.ABSENT:
+        return None
+    try:
+        reading = stores.engine.read(uri)
+    except GitopsError as error:
+        if member.address.kind is Kind.GRAPH and error.code == Code.GRAPH_DELETED:
+            return None  # An earlier run was about to take it back.
+        raise
+    wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
+    if digest(reading.schema_source) != wanted:
+        return None
+    return {**seen_facts(uri, reading), "manifest_version": reading.manifest_version}
+
+
+def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
+    """The state with the approvals that a pivot of the interrupted run has used up."""
+    if not resumed.used:
+        return swept
+    draft, operation = StateDraft(swept.state), resumed.operations[0]
+    draft.use_approvals(resumed.used, {"consumed_at": at, "consumed_by_operation": operation})
+    return replace(swept, state=draft.state(), consumed={**swept.consumed, **dict.fromkeys(resumed.used, operation)})
+
+
+def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
+    """The ids of the graphs that belong to an atomic changeset until it has ended, of those that are open."""
+    atomic = (record for record in opened if record.atomic)
+    return frozenset(a.graph for record in atomic for a in _open_addresses(record) if a.graph is not None)
+
+
+def _open_addresses(record: Changeset) -> frozenset[Address]:
+    """What a changeset may still change: after its commit, what it has not finished."""
+    if record.state in BLOCKING:
+        return record.addresses
+    members = {m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL}
+    return frozenset(members | {r.address for r in record.removals if r.state is not RemovalState.DELETED})
+
+
+# -- before the commit: what is taken back -----------------------------------------------------------------------------
+
+
+def live_members(record: Changeset) -> tuple[Member, ...]:
+    """The members that were staged in a graph: what takes work to take back."""
+    creates = (Kind.GRAPH, Action.CREATE)
+    return tuple(
+        member
+        for member in record.members
+        if member.effect is Effect.STAGE
+        and ((member.address.kind, member.action) in (creates, (Kind.SCHEMA, Action.UPDATE)))
+    )
+
+
+def to_remove(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> GraphReading | None:
+    """A graph that a changeset created and that is empty; None where there is none of it.
+
+    Raises GitopsError `changeset_orphaned` where it has to stay, and as the engine does: `graph_deleted` where a run that took it
+    back died while its files were removed.
+    """
+    graph, stores = member.address.name, current.opened
+    uri = stores.graph_uri(graph)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return None
+    reading = stores.engine.read(uri)
+    schema = next((m.after for m in record.members if m.address == member.address.schema_address), None)
+    if reading.fence < min(intent.fence or 0 for intent in announced):
+        return None  # It is not the graph of this changeset, whose operations have higher numbers.
+    if digest(reading.schema_source) != schema:
+        raise _left(member, "its schema was changed since it was created")
+    if reading.rows:
+        raise _left(member, f"it holds {reading.rows} rows")
+    return reading
+
+
+def to_migrate_back(
+    current: Session, member: Member, announced: Sequence[Intent], version: object = None
+) -> GraphReading:
+    """A graph that has the schema from before a migration, or the new one and nothing that was written since.
+
+    `version` is the one that the migration gave it, if that is known. Raises GitopsError `changeset_orphaned` where it has to
+    keep its schema, and as the engine does.
+    """
+    reading = current.opened.engine.read(current.opened.graph_uri(member.address.name))
+    live = digest(reading.schema_source)
+    if live == member.before:
+        return reading
+    if live != member.staged:
+        raise _left(member, "its live schema is neither the applied nor the new one")
+    if not _untouched(reading, announced, version):
+        raise _left(member, "the graph was written to after its migration")
+    return reading
+
+
+def _untouched(reading: GraphReading, announced: Sequence[Intent], version: object) -> bool:
+    """Whether nothing was published after the migration, so that what it added is empty."""
+    if version is not None:
+        return reading.manifest_version == version
+    # A migration is one version. Fences of a recovery that was itself interrupted come on top, and look like writes.
+    observed = (i.observed_manifest_version for i in announced if i.observed_manifest_version is not None)
+    return any(reading.manifest_version == number + 1 for number in observed)
+
+
+def _left(member: Member, why: str) -> GitopsError:
+    return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
+
+
+# -- after the commit: what is finished --------------------------------------------------------------------------------
+
+
+def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteOrder | None:
+    """How the data of a graph that left the cluster are deleted, as its approvals permit; None where they are gone.
+
+    Raises GitopsError where that is not permitted.
+    """
+    stores = current.opened
+    uri = stores.graph_uri(graph.name)
+    if stores.engine.exists(uri) is Existence.ABSENT:
+        return None
+    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
+    if intent is None or intent.incarnation is None or intent.max_rows is None:
+        detail = f"{uri} is still there, and what permits to delete it is not announced; remove it after checking it"
+        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
+    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
+    for approval in intent.approval_ids:
+        if approval not in used or approval in revoked:
+            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
+    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids)
+
+
+def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:
+    """A graph that has more than its new schema, with the text of that; None where it has no more. Raises GitopsError."""
+    stores, graph, wanted = current.opened, member.address.name, member.after or ""
+    reading = stores.engine.read(stores.graph_uri(graph))
+    if digest(reading.schema_source) == wanted:
+        return None
+    declared = current.desired.resources.get(member.address)
+    text = declared.content if declared is not None and declared.digest == wanted else None
+    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
+    if digest(reading.schema_source) not in (member.before, member.expanded):
+        detail = "its live schema has changed since; refresh shows what is live"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address)
+    if text is None:
+        detail = f"it is to get the schema with the digest {wanted}, which is declared no longer and is not in git"
+        fix = "declare that schema again until it is applied: gitops apply"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
+    return reading, text
