@@ -21,7 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
-from gitops.ledger.changesets import ChangesetIndex, write_index
+from gitops.ledger.changesets import ChangesetIndex, newest_of, write_index
 from gitops.ledger.readings import conflict_error, state_cas
 from gitops.ledger.records import ChangesetRecords, Recording
 from gitops.model.changeset import EventDraft
@@ -59,7 +59,7 @@ class FolderChangesets:
             if not recording.events:
                 return
             with around(self._faults, "ledger.changeset", "record"):
-                landed = self._swap(replace(recording.index, newest=recording.events))
+                landed = self._swap(replace(recording.index, newest=newest_of(recording.events)))
             if landed:
                 self._follow(known, recording)
                 return
@@ -76,7 +76,7 @@ class FolderChangesets:
         if not recording.events:
             return None
         with around(self._faults, "ledger.changeset", "announce"):
-            if not self._swap(replace(known.index, committing=digest(state), newest=recording.events)):
+            if not self._swap(replace(known.index, committing=digest(state), newest=newest_of(recording.events))):
                 raise conflict_error()
         return recording
 
@@ -85,7 +85,7 @@ class FolderChangesets:
         known, self._settled = self._settled, None
         with contextlib.suppress(RemoteError):
             with around(self._faults, "ledger.changeset", "confirm"):
-                landed = self._swap(replace(recording.index, newest=recording.events))
+                landed = self._swap(replace(recording.index, newest=newest_of(recording.events)))
             if landed and known is not None:
                 self._follow(known, recording)
 
@@ -110,7 +110,7 @@ class FolderChangesets:
                     raise ConflictError(Code.STATE_LOCK_HELD, detail, path=layout.LOCK, fix=fix)
                 unwritten = known.unwritten()
                 self._write_files(known, unwritten)
-                if not known.pending or self._swap(replace(known.index, newest=known.newest)):
+                if not known.pending or self._swap(replace(known.index, newest=newest_of(known.newest))):
                     known.advance(unwritten)
                     self._settled = known
                     return known

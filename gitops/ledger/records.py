@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 
 from gitops.changesets.lifecycle import follow_all, replay
@@ -29,6 +30,7 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.ledger import layout
 from gitops.ledger.changesets import (
     ChangesetIndex,
+    events_in,
     read_archive,
     read_ended,
     read_events,
@@ -94,14 +96,19 @@ class ChangesetRecords:
         data = self._read(layout.INDEX)
         stored = ChangesetIndex() if data is None else read_index(data)
         self.index = replace(stored, committing=None, newest=())
-        self.newest = stored.newest
+        self._newest = stored.newest
         self.pending = stored.committing is not None
         if stored.committing is not None:
-            self.newest = stored.newest if state_cas() == f"sha256:{stored.committing}" else ()
+            self._newest = stored.newest if state_cas() == f"sha256:{stored.committing}" else ()
             for key, group in groupby(self.newest, key=lambda event: event.changeset):
                 events = tuple(group)
                 record = self._records[key] = follow_all(self._stored_record(key), events)
                 self.index = _advanced(self.index, record, events[-1])
+
+    @cached_property
+    def newest(self) -> tuple[ChangesetEvent, ...]:
+        """The events of the newest write, of a store that writes file by file."""
+        return events_in(self._newest)
 
     def record(self, key: str) -> Changeset | None:
         """The record of a changeset; that of an archived one is without its members. None if it does not exist."""

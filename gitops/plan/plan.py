@@ -33,7 +33,6 @@ from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
-from gitops.plan.foresight import Foreseen, foresee
 from gitops.plan.landing import (
     check_move,
     debts_stop,
@@ -42,13 +41,13 @@ from gitops.plan.landing import (
     replaced_rows,
     warn_of_lost_graphs,
 )
-from gitops.plan.open_changesets import graphs_of_changesets
 from gitops.plan.planner import describe, diff, make_plan
 from gitops.plan.recorded import kept_data, recorded_graphs
 from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
+    from gitops.plan.foresight import Foreseen
 
 
 _COURSES = {
@@ -106,11 +105,17 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
 def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     """What the next apply settles before it applies anything, with a warning for each; None where it settles nothing."""
     problems, listing = current.problems, current.opened.ledger.changesets()
+    if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
+        return None
+    # Imported late: it is rare.
+    from gitops.plan.foresight import Foreseen, foresee
+    from gitops.plan.open_changesets import graphs_of_changesets
+
     held = graphs_of_changesets(listing.open)
     then = "apply settles it first and may then block more than this shows"
     others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
     warn_of_intents(others, problems, f"an interrupted operation is not settled; {then}")
-    if not listing.open and listing.problem is None and not interrupted.intents:
+    if not (listing.open or listing.problem or interrupted.intents):
         return None
     foreseen = foresee(
         current, listing, interrupted.intents, lambda session, swept: plan_session(session, swept.state, swept.pending)
