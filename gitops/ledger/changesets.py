@@ -10,9 +10,8 @@ What an event says stands in `data`; its other members are the same for every ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from gitops.core.canonical import canonical
@@ -52,8 +51,6 @@ from gitops.model.plan import Effect
 __all__ = [
     "ChangesetIndex",
     "event_type",
-    "events_in",
-    "newest_of",
     "read_archive",
     "read_ended",
     "read_events",
@@ -303,10 +300,10 @@ class ChangesetIndex:
     """What is open: the changeset that keeps others from being created, and those that still clean up, the oldest first.
 
     `seq` is the number of the newest event, `covered` the newest commit that a changeset has brought in, or tried to. A store
-    that cannot write several files at once has the documents of the events of its newest write in `newest`: they are recorded
-    when the index is, and their files follow. Most who read the index do not read them (`events_in`). With `committing` these
-    events come after `seq`, and happen with the state document of that digest: they are recorded as soon as the state is that
-    document, and never were if it is another one.
+    that cannot write several files at once has the events of its newest write in `newest`, as lines, or where they are many in a
+    file of their own, `batch` being its digest: they are recorded when the index is, and their files follow. With `committing`
+    these events come after `seq`, and happen with the state document of that digest: they are recorded as soon as the state is
+    that document, and never were if it is another one.
     """
 
     seq: int = 0
@@ -314,7 +311,8 @@ class ChangesetIndex:
     open: tuple[str, ...] = ()
     covered: str | None = None
     committing: str | None = None
-    newest: tuple[Mapping[str, Any], ...] = ()
+    newest: tuple[str, ...] = ()
+    batch: str | None = None
 
 
 INDEX = Document(
@@ -327,29 +325,14 @@ INDEX = Document(
                 "open": list_of(_KEY),
                 "covered": nullable(OBJECT_ID),
                 "committing": nullable(DIGEST),
-                "newest": list_of(OBJECT),
+                "newest": list_of(TEXT),
+                "batch": nullable(DIGEST),
             },
         )
     },
     code=Code.CHANGESET_INVALID,
 )
-
-
-def events_in(newest: Iterable[Mapping[str, Any]]) -> tuple[model.ChangesetEvent, ...]:
-    """The events of documents in an index. Raises IntegrityError `changeset_invalid`."""
-    try:
-        return tuple(map(_read_event, newest))
-    except MalformedError as problem:
-        raise IntegrityError(Code.CHANGESET_INVALID, f"newest: {problem}", path=problem.path) from problem
-
-
-def newest_of(events: Iterable[model.ChangesetEvent]) -> tuple[Mapping[str, Any], ...]:
-    """The documents of events, as an index has them."""
-    return tuple(map(_write_event, events))
-
-
 read_record = CHANGESET.read
 write_record = CHANGESET.write
-# One run reads the same index several times, and after a large write it has thousands of events in it.
-read_index = lru_cache(maxsize=2)(INDEX.read)
+read_index = INDEX.read
 write_index = INDEX.write

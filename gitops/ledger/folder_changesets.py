@@ -6,8 +6,10 @@ Rules:
    finds in the index what a writer did not live to put into the files.
 2. Events that come with a state are put into the index first, with the digest of that state. They are recorded when the state is
    swapped: a crash before that leaves events that never happened, one after it leaves events that did.
-3. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
-4. Who does not hold the lock records events only while none are announced: whether those happen is up to the holder.
+3. Where the events of a write are many, they are a file of their own, which is written first, and the index has its digest. It is
+   removed by the write that comes after: then the files of its events are there.
+4. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
+5. Who does not hold the lock records events only while none are announced: whether those happen is up to the holder.
 """
 
 from __future__ import annotations
@@ -21,16 +23,18 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
-from gitops.ledger.changesets import ChangesetIndex, newest_of, write_index
+from gitops.ledger.changesets import ChangesetIndex, read_index, write_events, write_index
 from gitops.ledger.readings import conflict_error, state_cas
 from gitops.ledger.records import ChangesetRecords, Recording
-from gitops.model.changeset import EventDraft
+from gitops.model.changeset import ChangesetEvent, EventDraft
 from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 __all__ = ["FolderChangesets"]
 
 _ATTEMPTS = 10
+_INLINE = 16_384
+"""How many bytes of events the index has in it at most: who wants to know what is open reads all of it."""
 
 
 class FolderChangesets:
@@ -59,7 +63,7 @@ class FolderChangesets:
             if not recording.events:
                 return
             with around(self._faults, "ledger.changeset", "record"):
-                landed = self._swap(replace(recording.index, newest=newest_of(recording.events)))
+                landed = self._publish(recording.index, recording.events)
             if landed:
                 self._follow(known, recording)
                 return
@@ -76,7 +80,7 @@ class FolderChangesets:
         if not recording.events:
             return None
         with around(self._faults, "ledger.changeset", "announce"):
-            if not self._swap(replace(known.index, committing=digest(state), newest=newest_of(recording.events))):
+            if not self._publish(replace(known.index, committing=digest(state)), recording.events):
                 raise conflict_error()
         return recording
 
@@ -85,7 +89,7 @@ class FolderChangesets:
         known, self._settled = self._settled, None
         with contextlib.suppress(RemoteError):
             with around(self._faults, "ledger.changeset", "confirm"):
-                landed = self._swap(replace(recording.index, newest=newest_of(recording.events)))
+                landed = self._publish(recording.index, recording.events)
             if landed and known is not None:
                 self._follow(known, recording)
 
@@ -93,7 +97,7 @@ class FolderChangesets:
         """The state that events were announced with was not written. What fails here, the next writer does."""
         known, self._settled = self._settled, None
         with contextlib.suppress(RemoteError):
-            if known is not None and self._swap(known.index):
+            if known is not None and self._publish(known.index, ()):
                 self._settled = known
 
     def settle(self, *, locked: bool = True) -> ChangesetRecords:
@@ -110,7 +114,7 @@ class FolderChangesets:
                     raise ConflictError(Code.STATE_LOCK_HELD, detail, path=layout.LOCK, fix=fix)
                 unwritten = known.unwritten()
                 self._write_files(known, unwritten)
-                if not known.pending or self._swap(replace(known.index, newest=newest_of(known.newest))):
+                if not known.pending or self._publish(known.index, known.newest):
                     known.advance(unwritten)
                     self._settled = known
                     return known
@@ -131,7 +135,7 @@ class FolderChangesets:
             held, data = known.stored(path), recording.files[path]
             if held == data:
                 return
-            # Rule 3: where another one wrote, it wrote this as well.
+            # Rule 4: where another one wrote, it wrote this as well.
             with around(self._faults, "ledger.changeset", "file"):
                 if data is None:
                     self._store.delete(path)
@@ -146,10 +150,17 @@ class FolderChangesets:
         for paths in (recording.files.keys() - {*removed, *last}, removed, last):
             in_parallel(write, paths, self._store.parallel)
 
-    def _swap(self, index: ChangesetIndex) -> bool:
-        """Replace the index that was read or written last; False if another one did."""
-        data, expected = write_index(index), self._index
+    def _publish(self, index: ChangesetIndex, events: Iterable[ChangesetEvent]) -> bool:
+        """Replace the index that was read or written last by one with these events; False if another one did."""
+        lines, expected = write_events(events), self._index
+        before = None if expected is None else read_index(expected).batch
+        batch = digest(lines) if len(lines) > _INLINE else None
+        newest = () if batch is not None else tuple(line.decode() for line in lines.splitlines())
+        data = write_index(replace(index, newest=newest, batch=batch))
         try:
+            # Rule 3. What is there under this name has this content.
+            if batch is not None and batch != before:
+                self._store.create(layout.batch_key(batch), lines)
             if expected is None:
                 landed = self._store.create(layout.INDEX, data)
             else:
@@ -157,6 +168,9 @@ class FolderChangesets:
         except RemoteError as error:
             raise error.during(Code.STATE_WRITE_ERROR, layout.INDEX) from error
         self._index = data if landed else None
+        if landed and before not in (None, batch):
+            with contextlib.suppress(RemoteError):
+                self._store.delete(layout.batch_key(before))
         return landed
 
     def _state_cas(self) -> str | None:

@@ -24,6 +24,7 @@ __all__ = [
     "RECOVERIES",
     "STATE",
     "approval_key",
+    "batch_key",
     "blob_key",
     "document_id",
     "events_key",
@@ -72,6 +73,13 @@ def run_key(changeset: str) -> str:
 def events_key(changeset: str) -> str:
     """The key of the events of a changeset. Raises ValueError for a text that is not the key of a changeset."""
     return f"{EVENTS}/{_checked_changeset(changeset)}.jsonl"
+
+
+def batch_key(digest: str) -> str:
+    """The key of the events of a large write. Raises ValueError for a text that is not a digest."""
+    if not is_digest(digest):
+        raise ValueError(f"{digest[:64]!r} is not a digest")
+    return f"{CHANGESETS}/newest-{digest}.jsonl"
 
 
 def document_id(name: str) -> str | None:

@@ -18,19 +18,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 
 from gitops.changesets.lifecycle import follow_all, replay
 from gitops.changesets.retention import outdated
 from gitops.changesets.runs import contradiction
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.errors import ConflictError, GitopsError, IntegrityError
 from gitops.ledger import layout
 from gitops.ledger.changesets import (
     ChangesetIndex,
-    events_in,
     read_archive,
     read_ended,
     read_events,
@@ -60,6 +60,10 @@ __all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
 
 ReadFile = Callable[[str], bytes | None]
 Leaving = Callable[[Sequence[EndedChangeset], str], Sequence[str]]
+
+
+# One run reads the same index several times, and after a large write there are thousands of events.
+_events_of_newest = lru_cache(maxsize=2)(read_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,12 @@ class ChangesetRecords:
         self._records: dict[str, Changeset] = {}
         data = self._read(layout.INDEX)
         stored = ChangesetIndex() if data is None else read_index(data)
-        self.index = replace(stored, committing=None, newest=())
-        self._newest = stored.newest
+        self.index = replace(stored, committing=None, newest=(), batch=None)
+        self._stored = stored
         self.pending = stored.committing is not None
         if stored.committing is not None:
-            self._newest = stored.newest if state_cas() == f"sha256:{stored.committing}" else ()
+            if state_cas() != f"sha256:{stored.committing}":
+                self._stored = self.index
             for key, group in groupby(self.newest, key=lambda event: event.changeset):
                 events = tuple(group)
                 record = self._records[key] = follow_all(self._stored_record(key), events)
@@ -108,7 +113,13 @@ class ChangesetRecords:
     @cached_property
     def newest(self) -> tuple[ChangesetEvent, ...]:
         """The events of the newest write, of a store that writes file by file."""
-        return events_in(self._newest)
+        batch = self._stored.batch
+        lines = "".join(f"{line}\n" for line in self._stored.newest).encode()
+        # Who takes a batch away has written the files of its events before.
+        data = lines if batch is None else self._read(layout.batch_key(batch)) or b""
+        if data and batch is not None and digest(data) != batch:
+            raise IntegrityError(Code.CHANGESET_INVALID, "it does not have its digest", path=layout.batch_key(batch))
+        return _events_of_newest(data)
 
     def record(self, key: str) -> Changeset | None:
         """The record of a changeset; that of an archived one is without its members. None if it does not exist."""

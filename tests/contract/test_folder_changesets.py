@@ -14,7 +14,7 @@ from ledger_samples import code_of, state, write
 
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults, NoFaults
-from gitops.ledger import layout
+from gitops.ledger import folder_changesets, layout
 from gitops.ledger.changesets import read_archive, read_events, read_index, read_record
 from gitops.ledger.folder import FolderLedger
 from gitops.model.changeset import ChangesetState
@@ -78,8 +78,12 @@ def visits() -> Iterator[tuple[str, int]]:
     )
 
 
+@pytest.mark.parametrize("inline", [16_384, 0])
 @pytest.mark.parametrize(("point", "visit"), sorted(visits()))
-def test_a_crash_between_two_files_is_a_crash_before_or_after_a_write(point: str, visit: int) -> None:
+def test_a_crash_between_two_files_is_a_crash_before_or_after_a_write(
+    point: str, visit: int, inline: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_changesets, "_INLINE", inline)
     store = imported()
     with pytest.raises(CrashError):
         go_on(folder(store, CrashAt(point, visit)))
@@ -224,3 +228,30 @@ def test_an_index_that_is_read_again_is_not_parsed_again() -> None:
     go_on(folder(store))
     assert len(folder(store)._changesets().newest) > 0
     assert folder(store)._changesets().newest is folder(store)._changesets().newest
+
+
+def test_a_large_write_is_beside_the_index_until_the_next_one() -> None:
+    """Who asks what is open reads an index that stays small, and no reader sees a difference."""
+    store, names = imported(), [f"q{number:03d}" for number in range(200)]
+    large = (*created(1, *names), *drafts(1, *(ready(name) for name in names)))
+    record(folder(store), *large)
+
+    def batches() -> list[str]:
+        return [name for name in store.names(layout.CHANGESETS) if name.startswith("newest-")]
+
+    assert len(store.read(layout.INDEX) or b"") < 1_000
+    assert len(batches()) == 1
+    assert len(folder(store).events()) == len(large)
+    record(folder(store), *drafts(1, PASSING[0]))
+    assert batches() == []
+    assert len(folder(store).events()) == len(large) + 1
+    check_history(folder(store))
+
+
+def test_a_batch_with_another_content_is_refused() -> None:
+    store, names = imported(), [f"q{number:03d}" for number in range(200)]
+    record(folder(store), *created(1, *names), *drafts(1, *(ready(name) for name in names)))
+    (name,) = (name for name in store.names(layout.CHANGESETS) if name.startswith("newest-"))
+    path = f"{layout.CHANGESETS}/{name}"
+    store.write(path, (store.read(path) or b"").replace(b"q001", b"q009"))
+    assert code_of(lambda: folder(store).changeset(key(1))) == "changeset_invalid"
