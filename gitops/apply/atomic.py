@@ -18,14 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.apply.carry_out import carry_out
-from gitops.apply.compensate import Compensation, end_rolled_back, take_back
+from gitops.apply.compensate import Compensation, end_rolled_back, keep, take_back
+from gitops.apply.drain import drain
 from gitops.apply.ended import Ended
-from gitops.apply.finish import NO_OBSERVER, settled
+from gitops.apply.finish import settled
 from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
 from gitops.apply.run import Run
 from gitops.apply.settle import Settlement, settle
 from gitops.cluster.gate import accept_approvals
 from gitops.cluster.workspace import CRASHED, DISARMED, Drain
+from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -111,6 +113,11 @@ class _Barriers:
         except GitopsError as error:
             problems.add(error.code, error.path or node.id, error.detail, fix=error.fix)
             return NodeResult(node.id, NodeOutcome.FAILED, tuple(problems))
+        except CancelledError:
+            key = self._run.journal.record.key
+            detail = "it is committed, and what left the cluster is not deleted yet; the next apply does that"
+            problems.add(Code.CLUSTER_RECOVERY_PENDING, key, detail)
+            return NodeResult(node.id, NodeOutcome.CANCELLED, tuple(problems))
         return NodeResult(node.id, NodeOutcome.DONE)
 
     def _events(self, *effects: Effect, canonical: bool = False) -> tuple[Happening, ...]:
@@ -167,8 +174,8 @@ class _Barriers:
             Committed(write.state.revision, current.state.revision, tuple(landed), settled.converged),
             *approvals_consumed(run.plan.approvals_required, consumed),
         )
-        if workspace.served is None:
-            self._add_drained(Drain(0, NO_OBSERVER))
+        if workspace.served is None and not (workspace.drain_grace and finishing):
+            self._add_drained(drain(current, journal.record, destroys=False))
         if workspace.served is None and not finishing:
             self._add_finalized(write.state.revision, converged=settled.converged)
         try:
@@ -206,9 +213,9 @@ class _Barriers:
         return untouched
 
     def _drain(self) -> None:
-        run, served = self._run, self._run.session.workspace.served
-        if run.journal.record.state is ChangesetState.COMMITTED and served is not None:
-            self._add_drained(served.wait(run.session.state.revision))
+        record = self._run.journal.record
+        if record.state is ChangesetState.COMMITTED:
+            self._add_drained(drain(self._run.session, record, destroys=bool(self._by_phase[Effect.FINISH])))
 
     def _add_drained(self, drain: Drain) -> None:
         """What has no data of its own is gone as soon as nothing reads it."""
@@ -268,19 +275,23 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
         error = "the run was interrupted" if first is None else failure_text(first)
         by_node = {result.node_id: result for result in results}
         members = {member.address for member in journal.record.members}
+        # Where a person gave it up, it is taken back.
+        keeps = current.workspace.keeps_staged and journal.record.state is not ChangesetState.ROLLING_BACK
         if journal.record.state is not ChangesetState.ROLLING_BACK:
             journal.add(
                 *member_events(journal.record, by_node, (Effect.STAGE, Effect.PIVOT), at=current.workspace.stamp())
             )
             where = None if first is None else Address(first.node_id)
-            journal.add(RollingBack(error, where if where in members else None))
+            journal.add(RollingBack(error, where if where in members else None, "keep" if keeps else "rollback"))
         begun = {
             r.node_id: r.facts.get("manifest_version") for r in results if r.outcome in _FAILED or r.outcome.succeeded
         }
         live = {member.address for member in live_members(journal.record)}
         staged = restricted(run.graph, [name for name in begun if name in live])
         taken = Compensation(frozenset(), ())
-        if staged.nodes:
+        if keeps:
+            taken = keep(current, journal.record, begun, run.announced)
+        elif staged.nodes:
             run.record()
             taken = take_back(current, journal.record, staged, run.announced, run.swept.fence, begun)
         end_rolled_back(current, journal, taken)

@@ -7,7 +7,7 @@ digest alone; nothing refers to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.apply.runner import run_graph
@@ -26,7 +26,10 @@ from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, 
 from gitops.plan.layers import transposed
 from gitops.plan.open_changesets import live_members, to_migrate_back, to_remove
 
-__all__ = ["Compensation", "end_rolled_back", "take_back", "to_take_back"]
+__all__ = ["Compensation", "end_rolled_back", "keep", "take_back", "to_take_back"]
+
+
+_KEPT = "it is kept to be looked at (on_failure: keep)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,30 @@ def take_back(
         Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
     )
     return Compensation(frozenset(Address(r.node_id) for r in results if r.outcome.succeeded), orphaned)
+
+
+def keep(
+    current: Session, record: Changeset, begun: Collection[str], intents: Mapping[str, Sequence[Intent]]
+) -> Compensation:
+    """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
+
+    `begun` are the nodes that were carried out, and may have failed; `intents` are as for `take_back`.
+    """
+    live = {member.address: member for member in live_members(record)}
+    kept = [m.address for m in record.members if m.runtime.state is RuntimeState.READY]
+    unknown = (live[address] for address in map(Address, begun) if address in live and address not in kept)
+    kept += [m.address for m in unknown if _is_there(current, record, m, intents.get(m.address, ()))]
+    return Compensation(frozenset(), tuple(Orphan(address, _KEPT) for address in sorted(kept)))
+
+
+def _is_there(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> bool:
+    """Whether a node that failed has done something to its graph, or that is not known."""
+    try:
+        if member.address.kind is Kind.GRAPH:
+            return to_remove(current, record, member, announced) is not None
+        return digest(to_migrate_back(current, member, announced).schema_source) != member.before
+    except GitopsError:
+        return True
 
 
 def _why_left(result: NodeResult) -> str:

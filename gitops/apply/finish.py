@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from gitops.apply.drain import drain
 from gitops.apply.run import write_events
 from gitops.changesets.journal import Journal
 from gitops.cluster.session import Session
-from gitops.cluster.workspace import Drain
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.address import Address, Kind
 from gitops.model.changeset import (
+    Changeset,
     ChangesetState,
     Drained,
     Finalized,
@@ -32,7 +33,6 @@ from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
 from gitops.plan.open_changesets import Interrupted, contraction, delete_order
 
-NO_OBSERVER = "nothing is known to serve the cluster"
 _REFUSED = frozenset({Code.GRAPH_GROWN, Code.GRAPH_RESTORED})
 """Why an engine does not delete what approvals permitted to delete."""
 
@@ -42,9 +42,8 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
     record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:
-        served = current.workspace.served
-        drain = Drain(0, NO_OBSERVER) if served is None else served.wait(current.state.revision)
-        journal.add(Drained(drain.waited_ms, drain.evidence))
+        waits = drain(current, record, destroys=_destroys(record))
+        journal.add(Drained(waits.waited_ms, waits.evidence))
     done: list[str] = []
     for removal in journal.record.removals:
         if removal.state is RemovalState.DELETED:
@@ -85,6 +84,12 @@ def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
     documents = current.opened.ledger.approvals().documents if used else ()
     unmarked = {each.approval_id for each in documents if each.approval_id in used and each.consumed_at is None}
     return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
+
+
+def _destroys(record: Changeset) -> bool:
+    """Whether what is left to do deletes data, or drops something from a graph."""
+    graphs = any(r.address.kind is Kind.GRAPH and r.state is not RemovalState.DELETED for r in record.removals)
+    return graphs or any(m.runtime.state is not RuntimeState.CANONICAL for m in record.members)
 
 
 def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:

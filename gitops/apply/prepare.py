@@ -10,9 +10,11 @@ from gitops.apply.intents import make_intents
 from gitops.apply.interrupted import abandon, settle_interrupted
 from gitops.apply.recover import next_fence, recover
 from gitops.apply.run import Run
+from gitops.apply.runner import report_interrupt
 from gitops.approvals.decisions import with_debts
 from gitops.changesets.journal import Journal
 from gitops.cluster.session import Session
+from gitops.core.cancel import CancelledError
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
@@ -47,6 +49,9 @@ def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
         resumed, closing = settle_interrupted(current, fence)
         return _prepare(current, part, resumed, closing)
+    except CancelledError:
+        report_interrupt(current.workspace.cancel, (), current.problems)
+        return None
     except GitopsError as error:
         current.problems.add_error(error)
         return None

@@ -290,6 +290,8 @@ class Project:
             workers=config.apply.parallel,
             fail_fast=config.apply.fail_fast,
             time_limit=config.apply.node_timeout,
+            drain_grace=config.apply.drain_grace,
+            keeps_staged=config.apply.on_failure == "keep",
             governance=Governance(
                 target=scope.target if scope else self.target(rule, place.commit, place.declaring),
                 source=SourceRevision(place.commit, folder),

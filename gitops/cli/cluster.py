@@ -150,6 +150,10 @@ def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
     from gitops.cli.interrupts import heeding_signals
     from gitops.cli.progress import watching
 
+    if options.on_failure and not options.atomic:
+        detail = "--on-failure says what becomes of what an atomic apply has prepared"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="gitops apply --atomic --on-failure " + options.on_failure)
+
     with heeding_signals() as cancel:
         with watching(options) as on_event:
             outcome = _applied(options, on_event, cancel, again)
@@ -189,6 +193,7 @@ def as_chosen(workspace: Workspace, options: argparse.Namespace) -> Workspace:
         time_limit=options.timeout or workspace.time_limit,
         fail_fast=options.fail_fast or (workspace.fail_fast and not options.keep_going),
         atomic=options.atomic,
+        keeps_staged=options.on_failure == "keep" if options.on_failure else workspace.keeps_staged,
     )
 
 

@@ -162,7 +162,10 @@ class ServedRevision(Protocol):
     """Watches what is served of a cluster, so that data are deleted only after their readers let go of them."""
 
     def wait(self, revision: int) -> Drain:
-        """Wait until nothing older than this revision of the state is served. Raises GitopsError if that is not reached."""
+        """Wait until nothing older than this revision of the state is served.
+
+        Raises GitopsError if that is not reached, CancelledError where the run was asked to stop.
+        """
         ...
 
 
@@ -186,7 +189,9 @@ class Workspace:
     at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
     may be interrupted, and `cancel` asks it to stop. `undoes` says that the folder takes changes back, so that a plan explains
     what it restores. `atomic` lets an apply land whole or not at all; else it lands what it can. `changeset` says where the
-    changes of an apply come from, `served` which revision is served.
+    changes of an apply come from, `served` which revision is served. Without it, what an atomic apply deletes is kept for
+    `drain_grace` after the commit. `keeps_staged` leaves what an atomic apply has staged as it is when that fails, for people to
+    look at.
     """
 
     tree: SourceTree
@@ -212,6 +217,8 @@ class Workspace:
     atomic: bool = False
     changeset: ChangesetFacts | None = None
     served: ServedRevision | None = None
+    drain_grace: timedelta = timedelta(0)
+    keeps_staged: bool = False
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -12,7 +12,7 @@ from typing import Literal
 from gitops.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.rule_forms import Refused, choice, derived, keyed, listed, mapping, optional, text, truth, whole
 from gitops.config.rule_problems import Place, refused, refused_text
-from gitops.config.rule_values import ACCOUNT, PRINCIPAL, PROJECT, duration, is_branch, is_path, is_plain
+from gitops.config.rule_values import ACCOUNT, PRINCIPAL, PROJECT, duration, is_branch, is_path, is_plain, wait
 from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -131,7 +131,8 @@ class ApplyRule:
     """How merges are applied; `node_timeout` is how long a run waits for one change that may be interrupted.
 
     `atomicity` says whether a merge lands whole or not at all, or what can land; `queue` whether merges that wait are applied one
-    after the other, or all at once.
+    after the other, or all at once. Of an atomic run, `on_failure` says what becomes of what it staged when it fails, and
+    `drain_grace` how long data stay after they left the cluster.
     """
 
     parallel: int | None = None
@@ -139,6 +140,8 @@ class ApplyRule:
     node_timeout: timedelta = timedelta(minutes=10)
     atomicity: Literal["atomic", "best_effort"] = "atomic"
     queue: Literal["one_per_merge", "coalesce"] = "one_per_merge"
+    on_failure: Literal["rollback", "keep"] = "rollback"
+    drain_grace: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,8 @@ _CONFIG = mapping(
                 "node_timeout": _DURATION,
                 "atomicity": choice("atomic", "best_effort"),
                 "queue": choice("one_per_merge", "coalesce"),
+                "on_failure": choice("rollback", "keep"),
+                "drain_grace": derived(wait),
             },
         ),
         "forge": mapping(

@@ -6,7 +6,8 @@ import re
 from datetime import timedelta
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
-_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_WAIT = re.compile(r"(0|[1-9][0-9]{0,2})([ms])\Z")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # One name as in allowed-signers files: no list, no pattern.
 PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 # On a hosted forge an account is its number, which is never given again; on a bare repository, the name that the server checked.
@@ -24,6 +25,14 @@ def is_plain(text: str) -> bool:
 def is_path(text: str) -> bool:
     """Whether a text is a plain path inside the repository."""
     return is_plain(text) and not {"", ".", ".."}.intersection(text.split("/"))
+
+
+def wait(value: object) -> timedelta:
+    """The time that a run waits, by a text such as `30s` or `5m`; `0s` is none. Raises ValueError for anything else."""
+    found = _WAIT.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("is not a time to wait such as 0s, 30s or 5m")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def is_branch(text: str) -> bool:

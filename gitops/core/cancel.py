@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 
 
 class CancelledError(Exception):
@@ -47,6 +48,14 @@ class Cancellation:
         """Raise CancelledError if the run was asked to stop: for work that has had no effect yet."""
         if self.requested:
             raise CancelledError
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until the run is asked to stop."""
+        # A put is safe in a signal handler: https://docs.python.org/3/library/queue.html
+        asked: SimpleQueue[None] = SimpleQueue()
+        with self.watched(lambda: asked.put(None)), suppress(Empty):
+            if not self.requested:
+                asked.get(timeout=seconds)
 
     @contextmanager
     def work(self) -> Iterator[None]:

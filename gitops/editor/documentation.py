@@ -143,6 +143,8 @@ apply.parallel | How many changes are carried out at once, 1 to 64. Default: 1, 
 apply.fail_fast | Whether nothing new is started after the first failure. Default: false.
 apply.atomicity | Whether a merge lands whole or not at all (`atomic`), or what can land (`best_effort`). Default: `atomic`.
 apply.queue | Whether merges that wait are applied one by one (`one_per_merge`), or all at once. Default: `one_per_merge`.
+apply.on_failure | What becomes of what an atomic apply staged when it fails: `rollback` or `keep`. Default: `rollback`.
+apply.drain_grace | How long an atomic apply keeps data after they left the cluster, such as `30s` or `5m`. Default: `0s`.
 apply.node_timeout | How long an apply waits for one change, such as `10m` or `1h`; never a limit for a migration. Default: `10m`.
 forge | What the bot does on a forge.
 forge.kind | The forge, where the job of the bot does not say it. Default: `local`, a bare repository.

@@ -28,6 +28,7 @@ _WORDS = {
     "apply.fail_fast": _TRUTH,
     "apply.atomicity": ("atomic", "best_effort"),
     "apply.queue": ("one_per_merge", "coalesce"),
+    "apply.on_failure": ("rollback", "keep"),
     "forge.kind": ("github", "gitlab", "gitea", "local"),
     "forge.commands": ("write", "maintain", "admin"),
     "forge.checks": _TRUTH,

@@ -201,6 +201,13 @@ APPLYING = (
         ),
     ),
     flag("--atomic", "apply everything or nothing: after a failure, take back what was prepared"),
+    Argument(
+        "--on-failure",
+        ("rollback", "keep"),
+        "with --atomic: take back what was prepared, or leave it to be looked at (default: apply.on_failure of gitops.yaml, else "
+        "rollback)",
+        default=None,
+    ),
     flag("--keep-data-here", "allow graph data in a CI checkout"),
     Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),
     Argument("--run", "FILE", "write to FILE, as JSON, when each change began and ended and what it waited for"),

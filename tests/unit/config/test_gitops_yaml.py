@@ -66,6 +66,7 @@ def test_the_smallest_file_and_its_defaults() -> None:
     assert (config.apply.parallel, config.apply.fail_fast) == (None, False)
     assert (config.apply.node_timeout, config.apply.atomicity) == (timedelta(minutes=10), "atomic")
     assert config.apply.queue == "one_per_merge"
+    assert (config.apply.on_failure, config.apply.drain_grace) == ("rollback", timedelta(0))
     assert trust_paths(config) == ("gitops.yaml", ".gitops/allowed_signers")
 
 
@@ -76,8 +77,10 @@ def test_a_full_file() -> None:
         b"  - {name: prod-1, path: clusters/prod}\n"
         b"ledger: {store: directory, signers: [bot@example.org]}\n"
         b"approvals: {allowed_signers: keys/signers, revoked_keys: keys/revoked, approvers: [ada], required: 2,"
-        b" expires_after: 12h}\napply: {parallel: 8, fail_fast: true, node_timeout: 2h}\n"
+        b" expires_after: 12h}\napply: {parallel: 8, fail_fast: true, node_timeout: 2h, on_failure: keep,"
+        b" drain_grace: 90s}\n"
     )
+    assert (config.apply.on_failure, config.apply.drain_grace) == ("keep", timedelta(seconds=90))
     staging, prod = config.clusters
     assert (staging.ref, staging.path, staging.environment) == ("refs/heads/release/2.x", ".", "test")
     assert (prod.ref, prod.path, prod.environment) == ("refs/heads/main", "clusters/prod", "production")
