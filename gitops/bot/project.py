@@ -18,7 +18,7 @@ from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.bot.position import LedgerPosition
 from gitops.bot.revert_message import takes_back
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
-from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace
+from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace, by_rule
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.config.load import declared_schema
@@ -279,7 +279,7 @@ class Project:
         trust = trust_root(files := trust_at(store, place.root))
         source_tree = tools.open_tree(store, folder, place.rule.path)
         origins = self._origins((rule, place), [commit, target], position, files, known)
-        return Workspace(
+        made = Workspace(
             tree=source_tree,
             config_dir=place.rule.path,
             open_stores=stores_in_force(tools.stores, rule, scope, check=not in_place),
@@ -287,11 +287,6 @@ class Project:
             clock=tools.clock,
             ids=tools.ids,
             actor=actor,
-            workers=config.apply.parallel,
-            fail_fast=config.apply.fail_fast,
-            time_limit=config.apply.node_timeout,
-            drain_grace=config.apply.drain_grace,
-            keeps_staged=config.apply.on_failure == "keep",
             governance=Governance(
                 target=scope.target if scope else self.target(rule, place.commit, place.declaring),
                 source=SourceRevision(place.commit, folder),
@@ -313,6 +308,7 @@ class Project:
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
             vouched=position.vouched(source_tree, tools.compiler(), plain),
         )
+        return by_rule(made, config.apply)
 
     def _admit(
         self, view: LedgerView, place: ClusterFolder, position: LedgerPosition, trust: TrustRoot, config: BotConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gitops.approvals.origins import made_by_no_commit
 from gitops.config.cache import CompileCache
@@ -29,6 +29,9 @@ from gitops.model.resource import Resource
 from gitops.model.run_event import Observer
 from gitops.model.scope import ClusterScope, ScopeChange
 from gitops.model.trust import TrustRoot
+
+if TYPE_CHECKING:
+    from gitops.config.gitops_yaml import ApplyRule
 
 # Facts of a result that the apply verb reads.
 DISARMED = "disarmed"
@@ -223,3 +226,15 @@ class Workspace:
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""
         return timestamp(self.clock.now())
+
+
+def by_rule(workspace: Workspace, rule: ApplyRule) -> Workspace:
+    """The workspace whose applies run as `gitops.yaml` says."""
+    return replace(
+        workspace,
+        workers=rule.parallel,
+        fail_fast=rule.fail_fast,
+        time_limit=rule.node_timeout,
+        drain_grace=rule.drain_grace,
+        keeps_staged=rule.on_failure == "keep",
+    )
