@@ -157,6 +157,10 @@ class FolderLedger(ChangesetReader):
             )
         self._holds_lock = True
 
+    def _may_settle(self) -> bool:
+        """Whether no other run decides about what was announced: this one holds the lock, or none does."""
+        return self._holds_lock or not self.observe_lock().held
+
     def release(self, lock_id: str) -> None:
         """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
         self._holds_lock = False
@@ -249,7 +253,7 @@ class FolderLedger(ChangesetReader):
             raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
-        self._writer.record(events, locked=self._holds_lock)
+        self._writer.record(events, self._may_settle)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view
 

@@ -9,13 +9,14 @@ Rules:
 3. Where the events of a write are many, they are a file of their own, which is written first, and the index has its digest. It is
    removed by the write that comes after: then the files of its events are there.
 4. A file is written only over what was read. So a writer that was held up, and lost its lock, does not undo what came after it.
-5. Who does not hold the lock records events only while none are announced: whether those happen is up to the holder.
+5. Who does not hold the lock, while another one does, records events only while none are announced: whether those happen is up to
+   the holder.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gitops.core.canonical import digest
@@ -51,14 +52,14 @@ class FolderChangesets:
         """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
         return ChangesetRecords(self._store.read, self._state_cas)
 
-    def record(self, drafts: Iterable[EventDraft], *, locked: bool = True) -> None:
+    def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
         """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
 
-        Who is not `locked` gets ConflictError `state_lock_held` while the holder of the lock commits a state (rule 4).
+        Who may not settle what another one announced gets ConflictError `state_lock_held` meanwhile (rule 5).
         """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS if drafts else 0):
-            known = self.settle(locked=locked)
+            known = self.settle(may_settle)
             recording = known.recording(drafts)
             if not recording.events:
                 return
@@ -100,7 +101,7 @@ class FolderChangesets:
             if known is not None and self._publish(known.index, ()):
                 self._settled = known
 
-    def settle(self, *, locked: bool = True) -> ChangesetRecords:
+    def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
         """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
         try:
             if self._settled is not None and self._store.read(layout.INDEX) == self._index:
@@ -108,7 +109,7 @@ class FolderChangesets:
             for _ in range(_ATTEMPTS):
                 known = self.read()
                 self._index = known.stored(layout.INDEX)
-                if known.pending and not locked:
+                if known.pending and not may_settle():
                     detail = "the run that holds the lock commits a changeset at this moment"
                     fix = "see what became of it: gitops changeset list --all"
                     raise ConflictError(Code.STATE_LOCK_HELD, detail, path=layout.LOCK, fix=fix)
