@@ -71,6 +71,10 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
     retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
     if journal.drafts or retire:
         write_events(current, journal, retire)
+    if not left:
+        what = f": {', '.join(done)}" if done else ""
+        detail = f"an earlier run committed it, and this one finished it{what}"
+        current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
 
 
 def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:

@@ -28,16 +28,24 @@ from gitops.ledger.witnesses import (
 
 __all__ = ["find_contradictions"]
 
+_LISTED = 10
+"""How many witnesses one finding quotes."""
+
 
 def find_contradictions(
     reader: GitReader, ledger: WitnessedLedger, numbers: Mapping[str, int], witnesses: AuditWitnesses
 ) -> Iterator[AuditFinding | str]:
-    """Findings about the whole chain, and notes (as texts). Never raises for what witnesses hold."""
-    head = ledger.head or ""
+    """Findings about the whole chain, and notes (as texts). Never raises for what witnesses hold.
+
+    That the ledger diverged is one finding, with all that witnesses say about it.
+    """
+    head, diverged = ledger.head or "", list[str]()
+    seen: dict[str, list[str]] = {}
     for where, commit in witnesses.seen.items():
         if commit not in numbers:
-            detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
-            yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
+            seen.setdefault(commit, []).append(where)
+    for commit, places in seen.items():
+        diverged.append(f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({', '.join(places)})")
     for ref, commit in witnesses.signed.items():
         entry = named_entry(reader, commit)
         witness = None if entry is None else verify_witness(reader, entry, ledger)
@@ -46,10 +54,18 @@ def find_contradictions(
             if doubt := _doubt(reader, commit, witness, ledger):
                 yield f"{branch} names entry {witness.entry[:12]}, {witness.detail}; {doubt}, so it proves nothing; delete it"
                 continue
-            detail = f"{branch} names entry {witness.entry[:12]}, {witness.detail}, which the ledger does not have"
-            yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, detail)
+            diverged.append(
+                f"{branch} names entry {witness.entry[:12]}, {witness.detail}, which the ledger does not have"
+            )
     for who, commit in witnesses.copies.items():
-        yield _compare_copy(reader, ledger, numbers, who, commit)
+        found = _compare_copy(reader, ledger, numbers, who, commit)
+        if isinstance(found, AuditFinding) and found.code is Code.LEDGER_DIVERGED:
+            diverged.append(found.detail)
+        else:
+            yield found
+    if diverged:
+        more = f"; and {len(diverged) - _LISTED} more witnesses" if len(diverged) > _LISTED else ""
+        yield AuditFinding(head, 0, Code.LEDGER_DIVERGED, "; ".join(diverged[:_LISTED]) + more)
 
 
 def _doubt(reader: GitReader, commit: str, witness: EntryWitness, ledger: WitnessedLedger) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gitops.approvals.verify import HOSTED
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
 from gitops.bot.changes import trees_differ
 from gitops.bot.command_syntax import CommandAction, CommentCommand
@@ -91,7 +92,10 @@ def _sweep_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLine
 def _lock_line(context: EventContext, rule: ClusterRule, lock: LockObservation) -> LogLine:
     """The operation that holds a lock, since when, and the command that removes it."""
     info, only = lock.info, len(context.clusters) == 1
-    command = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
+    command: object = CommentCommand(CommandAction.UNLOCK, lock_id=lock.unlock_id, cluster=None if only else rule.name)
+    if context.project.tools.forge_kind not in HOSTED:
+        # Who reads this line is at a shell, and may have no request to comment on.
+        command = f"gitops force-unlock {lock.unlock_id}{'' if only else f' --cluster {rule.name}'}"
     if info is None:
         detail = f"locked, and the lock cannot be read: {lock.detail}; if no run is active: {command}"
         return LogLine(f"{rule.name}: {detail}", RunResult.PROBLEMS)

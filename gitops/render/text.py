@@ -273,11 +273,13 @@ def _first(outcome: ApplyOutcome) -> str:
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """How many changes an apply carried out and how many wait, as a plan counts them."""
+    """How many changes an apply carried out and how many wait, as a plan counts them; and what it finished of earlier runs."""
     edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
     found = Counter(each.disposition for each in edits)
+    earlier = sum(each.code is Code.CLUSTER_RECOVERY_ROLLED_FORWARD for each in outcome.diagnostics)
+    finished = f", {count(earlier, 'interrupted operation')} finished" if earlier else ""
     waiting = found[Disposition.DEFERRED] + found[Disposition.BLOCKED]
-    return f"{found[Disposition.APPLIED]} applied, {waiting} deferred or blocked"
+    return f"{found[Disposition.APPLIED]} applied{finished}, {waiting} deferred or blocked"
 
 
 def _status(outcome: StatusOutcome) -> list[str]:

@@ -18,6 +18,7 @@ from gitops.graph.port import DeleteOrder, Existence
 from gitops.ledger.layout import LOCK
 from gitops.model.changeset import ChangesetState
 from gitops.model.outcome import ApplyOutcome, Course
+from gitops.render.text import apply_counts
 from tests.support.cluster import QUERY, SCHEMA, WIDER, Cluster, DoAt, FailAt, codes
 
 TALL = SCHEMA.replace("node Person", 'node Human @rename_from("Person")')
@@ -95,7 +96,7 @@ ENDS = {
 }
 
 
-ASIDE = {"changeset_rolled_back", "changeset_orphaned", "approval_stale"}
+ASIDE = {"changeset_rolled_back", "changeset_orphaned", "approval_stale", "cluster_recovery_rolled_forward"}
 """What an apply reports that does not keep it from landing."""
 
 
@@ -117,6 +118,11 @@ def apply_as_planned(cluster: Cluster) -> ApplyOutcome:
         assert record.state is (ChangesetState.DRAINED if left_open else ENDS[each.course])
         assert record.orphaned == each.orphaned
         assert (each.key, "cluster_recovery_pending") in {(d.path, d.code) for d in planned.diagnostics}
+        finished = each.course is Course.FINISHED and record.ended
+        assert finished is (
+            (each.key, "cluster_recovery_rolled_forward") in {(d.path, d.code) for d in outcome.diagnostics}
+        )
+        assert finished is (", 1 interrupted operation finished, " in apply_counts(outcome))
     return outcome
 
 

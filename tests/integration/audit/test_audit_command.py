@@ -372,7 +372,7 @@ def test_a_rewound_ledger_is_refused_by_every_command_offline_too(desk: Desk, lo
         desk.git("update-ref", "-d", SEEN)
     if "note" in lost:
         (desk.clone / ".git/gitops/seen/brain").unlink()
-    assert desk.codes() == ["ledger_diverged"] * (2 - len(lost))
+    assert desk.codes() == ["ledger_diverged"]
     for command in (["log"], ["status"], ["plan", "--cluster", CLUSTER], ["audit", "--verify-envelope", "/dev/null"]):
         code, text = desk.run(*command)
         assert (code, "ledger_diverged" in text) == (1, True), command
@@ -475,7 +475,7 @@ def test_accepting_another_ledger_takes_its_whole_head(desk: Desk) -> None:
     desk.serve(anew)
     desk.forget_approvals()
     desk.fetch()
-    assert desk.codes() == ["ledger_diverged"] * 2
+    assert desk.codes() == ["ledger_diverged"]
     for wrong in (anew[:12], desk.life.chain()[-1], "main"):
         assert "usage_error" in desk.run("audit", "--accept", wrong)[1]
         assert desk.git("rev-parse", SEEN) == desk.life.chain()[-1]
@@ -501,7 +501,7 @@ def test_approvals_of_the_ledger_before_are_named_when_another_is_accepted(desk:
     desk.fetch()
     code, text = desk.run("audit", "--accept", anew)
     assert (code, text.count("names an entry that the ledger does not have; delete that branch")) == (0, 3)
-    assert desk.codes() == ["ledger_diverged"] * 3
+    assert desk.codes() == ["ledger_diverged"]
 
 
 def test_a_witness_reveals_a_frozen_ledger(desk: Desk) -> None:
