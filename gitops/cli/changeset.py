@@ -159,7 +159,11 @@ def fail(options: argparse.Namespace) -> int:
     if options.json:
         show_form({"ok": True, "changeset": record_form(record), "diagnostics": []})
     else:
-        rest = "" if record.ended else "; the next run takes back what was prepared, such as: gitops apply"
+        rest = (
+            ""
+            if record.ended
+            else "; the apply at work, or else the next one, takes back what was prepared: gitops apply"
+        )
         lines = [f"changeset {record.key}: {record.state}{rest}"]
         lines += [f"  left behind {each.address}: {each.reason}" for each in record.orphaned]
         say_report("\n".join(map(visible, lines)), options)

@@ -55,7 +55,7 @@ class FolderChangesets:
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
         """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
 
-        Who may not settle what another one announced gets ConflictError `state_lock_held` meanwhile (rule 5).
+        Who may not settle what another one announced gets ConflictError `state_lock_held` until that is done (rule 5).
         """
         drafts = tuple(drafts)
         for _ in range(_ATTEMPTS if drafts else 0):

@@ -69,7 +69,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class LockWait:
-    """A ready node that was passed over: the lock keys it waits for, and who holds them or, if nobody, is first in line."""
+    """A ready node that was passed over: the lock keys it waits for, and who holds them or is first in line."""
 
     node_id: str
     keys: tuple[str, ...]

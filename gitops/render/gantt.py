@@ -67,13 +67,13 @@ def _story(node: RunNode, span: int) -> str:
     after = [] if node.after is None else [f"after {node.after}"]
     if node.started is None:
         return visible(", ".join([node.outcome.value, *after]))
-    told = [f"{_seconds(node.duration)} {node.outcome}", *after]
+    said = [f"{_seconds(node.duration)} {node.outcome}", *after]
     waited = node.started - (node.started if node.ready is None else node.ready)
     if node.waited_for:
-        told.append(f"waited {_seconds(waited)} for {', '.join(node.waited_for)}")
+        said.append(f"waited {_seconds(waited)} for {', '.join(node.waited_for)}")
     elif waited * _COLUMNS > span:
-        told.append(f"waited {_seconds(waited)} for a worker")
-    return visible(", ".join(told))
+        said.append(f"waited {_seconds(waited)} for a worker")
+    return visible(", ".join(said))
 
 
 def _seconds(milliseconds: int) -> str:

@@ -223,10 +223,8 @@ def test_old_ledgers_have_no_changesets(folder, capsys):
 def test_a_changeset_that_is_given_up_is_rolled_back_by_the_next_run(folder, capsys):
     folder.record(ONE, *landed(ONE)[:3])
     assert folder.run("fail", ONE.key, "--error", "the node is full") == 0
-    said = capsys.readouterr().out
-    assert (
-        said == f"changeset {ONE.key}: rolling_back; the next run takes back what was prepared, such as: gitops apply\n"
-    )
+    rest = "the apply at work, or else the next one, takes back what was prepared: gitops apply"
+    assert capsys.readouterr().out == f"changeset {ONE.key}: rolling_back; {rest}\n"
     assert folder.ledger.changeset(ONE.key).error == "the node is full"
     assert folder.run("fail", ONE.key, "--error", "again") == 1
     assert f"gitops changeset fail {ONE.key} --error TEXT --force" in capsys.readouterr().err
@@ -278,12 +276,17 @@ def test_a_change_that_cannot_be_taken_back_and_was_begun_only_goes_on(folder, c
     assert "fix: go on with it: gitops apply" in capsys.readouterr().err
 
 
-def test_a_run_at_work_keeps_the_lock_and_nothing_is_given_up(folder, capsys):
+@pytest.mark.parametrize(
+    ("operation", "code", "state"),
+    [("apply", 0, ChangesetState.ROLLING_BACK), ("refresh", 1, ChangesetState.PREPARING)],
+)
+def test_an_apply_at_work_keeps_the_lock_and_its_changeset_is_given_up(folder, capsys, operation, code, state):
     folder.record(ONE, *landed(ONE)[:2])
-    folder.ledger.acquire(LockInfo("0" * 26, "apply", AT, 1))
-    assert folder.run("fail", ONE.key, "--error", "no") == 1
-    assert "ERROR state_lock_held" in capsys.readouterr().err
-    assert folder.ledger.changeset(ONE.key).state is ChangesetState.PREPARING
+    folder.ledger.acquire(LockInfo("0" * 26, operation, AT, 1))
+    assert folder.run("fail", ONE.key, "--error", "no") == code
+    assert ("ERROR state_lock_held" in capsys.readouterr().err) is bool(code)
+    assert folder.ledger.changeset(ONE.key).state is state
+    assert folder.ledger.observe_lock().held
 
 
 def test_giving_up_names_a_changeset_and_a_reason_in_one_line(folder, capsys):
