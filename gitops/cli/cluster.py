@@ -63,18 +63,19 @@ def plan(options: argparse.Namespace) -> int:
     from gitops.plan.plan import plan as run
 
     workspace, committed = _planned(options)
+    workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
-    code = _show_plan(outcome, options, atomic=options.atomic or workspace.atomic)
+    code = _show_plan(outcome, options)
     waiting = outcome.plan is not None and bool(outcome.plan.changes)
     return _CHANGES if code == OK and waiting and options.detailed_exitcode else code
 
 
-def _show_plan(outcome: PlanOutcome, options: argparse.Namespace, *, atomic: bool) -> int:
+def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     """Print a plan, with its execution graph if that was asked for; a graph as JSON or Mermaid is printed alone.
 
-    The graph is that of an `atomic` run where the plan is applied by one.
+    The graph is that of an atomic run where the plan is applied by one.
     """
     form, plan = options.graph_format, outcome.plan
     drawn = form or options.show_graph or options.atomic
@@ -83,7 +84,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace, *, atomic: boo
     from gitops.plan.classes import atomic_graph
     from gitops.render.graph import to_json, to_mermaid, to_text
 
-    graph = atomic_graph(plan.graph) if atomic else plan.graph
+    graph = atomic_graph(plan.graph) if outcome.atomic else plan.graph
     if form == "mermaid":
         say(to_mermaid(graph, quiet=plan.republished))
     elif form == "json":

@@ -89,6 +89,7 @@ class PlanOutcome(VerbOutcome):
     `obstacles` keep an apply of exactly this plan from landing all of it now, as far as that can be known without side effects.
     `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
     `texts` are those that it changes, if they were asked for. `interrupted` are the changesets that the next apply settles first.
+    `atomic` says that the apply lands the plan whole or not at all.
     """
 
     observations: StateObservations
@@ -101,6 +102,7 @@ class PlanOutcome(VerbOutcome):
     selected: tuple[str, ...] | None = None
     texts: tuple[TextChange, ...] = ()
     interrupted: tuple[OpenChangeset, ...] = ()
+    atomic: bool = False
 
     @property
     def lands(self) -> bool:

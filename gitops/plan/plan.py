@@ -98,6 +98,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         texts=changed,
         obstacles=obstacles,
         interrupted=() if foreseen is None else foreseen.changesets,
+        atomic=current.workspace.atomic,
         diagnostics=tuple(problems),
     )
 

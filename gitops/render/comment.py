@@ -38,7 +38,6 @@ from gitops.render.comment_rows import (
     changeset_views,
     errors_and_warnings,
     explanations,
-    landing_rows,
     not_carried_out,
     plan_checks,
     plan_verdict,
@@ -50,6 +49,7 @@ from gitops.render.diffs import text_diff
 from gitops.render.graph import to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import envelope, to_text
+from gitops.render.landing import LANDS_WHOLE, landing_rows
 from gitops.render.markdown import (
     FOLD_LIMIT,
     MUST_KEEP,
@@ -309,6 +309,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "others": comment.others,
         "impact": affected_views(plan) if plan else (),
         "landing": landing_rows(plan) if plan and comment.atomic else (),
+        "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",
         "graph": to_mermaid(drawn, most=nodes, reasons=False, quiet=plan.republished).rstrip("\n")
         if plan is not None and drawn is not None
         else "",

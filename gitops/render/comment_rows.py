@@ -15,8 +15,8 @@ from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
 from gitops.model.address import Address
 from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RemovalState, RuntimeState
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
-from gitops.model.plan import Effect, NodeOutcome, NodeResult, Plan
-from gitops.plan.classes import BARRIERS, effects_of, pivots
+from gitops.model.plan import NodeOutcome, NodeResult, Plan
+from gitops.plan.classes import BARRIERS
 from gitops.render.change_rows import PLANNED, action_of, broken_queries, effect_of
 from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
@@ -206,30 +206,6 @@ def stopped_rows(results: Sequence[NodeResult]) -> tuple[dict[str, object], ...]
     for result in results:
         found.setdefault((result.outcome.value, result.blocked_by or ""), []).append(result.node_id)
     return tuple({"how": how, "blocked_by": by, "resources": tuple(names)} for (how, by), names in found.items())
-
-
-def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
-    """What is not simply staged in an atomic run of a plan, grouped by its class and the reason for that.
-
-    A migration that is not supported is never carried out.
-    Each has the `effect`, the `reason` and the `resources`. Several of effect `pivot` are carried out in as many `parts`.
-    """
-    kept = {node.address for node in plan.graph.nodes}
-    found: dict[tuple[Effect, str], list[Address]] = {}
-    possible = (c for c in plan.changes if c.migration is None or c.migration.supported)
-    for address, each in effects_of(possible).items():
-        if address in kept and (each.effect in (Effect.PIVOT, Effect.FINISH) or each.expanded is not None):
-            found.setdefault((each.effect, each.reason), []).append(address)
-    parts = len(pivots(plan.graph))
-    return tuple(
-        {
-            "effect": effect.value,
-            "reason": reason,
-            "resources": tuple(sorted(names)),
-            "parts": parts if effect is Effect.PIVOT else 1,
-        }
-        for (effect, reason), names in sorted(found.items(), key=lambda item: (item[0][0].rank, item[0][1]))
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.approvals.decisions import open_debts
 from gitops.model.address import Address
@@ -33,6 +33,9 @@ from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible_json
 from gitops.render.undo import undo_forms
+
+if TYPE_CHECKING:
+    from gitops.plan.classes import Classified
 
 Form = dict[str, Any]
 
@@ -129,6 +132,11 @@ def _plan(outcome: PlanOutcome) -> Form:
     """Lists are empty if it failed before there was a plan. The impact is without changes that nothing depends on."""
     plan = outcome.plan
     changes, impact, required = (plan.changes, plan.impact, plan.approvals_required) if plan else ((), (), ())
+    classes: Mapping[Address, Classified] = {}
+    if plan is not None:
+        from gitops.render.landing import classes_of
+
+        classes = classes_of(plan)
     return {
         "desired_revision": present(config_digest=outcome.config_digest),
         **present(plan_digest=None if plan is None else plan.digest),
@@ -136,7 +144,13 @@ def _plan(outcome: PlanOutcome) -> Form:
         "dependencies": [edge.to_json() for edge in sorted(outcome.dependencies)],
         "state_observations": _observations(outcome.observations),
         "changes": [
-            _change(c, migration=True, again=plan is not None and c.address in plan.republished) for c in changes
+            _change(
+                c,
+                migration=True,
+                again=plan is not None and c.address in plan.republished,
+                classified=classes.get(c.address),
+            )
+            for c in changes
         ],
         **({} if plan is None else rule_forms(plan.rule_changes)),
         **({} if plan is None else _breaks(plan)),
@@ -260,7 +274,9 @@ def _breaks(plan: Plan) -> Form:
     return {"breaks": found} if found else {}
 
 
-def _change(change: Change, *, migration: bool = False, again: bool = False) -> Form:
+def _change(
+    change: Change, *, migration: bool = False, again: bool = False, classified: Classified | None = None
+) -> Form:
     """One change; the migration preview belongs to plans only, and `again` says that the text of the query itself stays."""
     return present(
         resource=change.address,
@@ -269,6 +285,7 @@ def _change(change: Change, *, migration: bool = False, again: bool = False) -> 
         after_digest=change.after,
         disposition=change.disposition.value,
         reason=change.reason.value if change.reason else None,
+        **({} if classified is None else {"class": classified.effect.value, "class_reason": classified.reason}),
         binding_change=True if change.binding_change else None,
         republished=True if again else None,
         migration=plain(change.migration.to_json()) if migration and change.migration else None,

@@ -140,6 +140,10 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     gates = f"; {len(missing)} to approve first" if missing else ""
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
+    if outcome.atomic:
+        from gitops.render.landing import landing_lines
+
+        lines += landing_lines(plan)
     lines += undo_lines(plan)
     lines += _diff_lines(outcome)
     lines += obstacle_lines(outcome)

@@ -39,6 +39,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
                     planned = json.loads(run("plan", "--config", "brain", "--json"))
                     words += ["--plan", planned["plan_digest"], "--yes"]
                 printed = run(*words)
+                assert ("  how it lands: " in printed) == ("--atomic" in words)
         elif info in ("text", "mermaid"):
             _, word, drawn = printed.partition("Execution graph" if info == "text" else "flowchart")
             assert _ULID.sub("ID", word + drawn) == _ULID.sub("ID", text)

@@ -244,6 +244,8 @@ def test_a_life_in_json(gitops, cluster, folder):
         "operation": "create",
         "after_digest": desired.resources["graph.knowledge"].digest,
         "disposition": "applied",
+        "class": "stage",
+        "class_reason": "nothing refers to a new graph, and it is removed again while it is empty",
     }
     assert planned["blast_radius"][0] == {
         "resource": "graph.knowledge",

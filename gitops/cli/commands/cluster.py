@@ -101,7 +101,10 @@ CLUSTER_COMMANDS = (
             ("text", "json", "mermaid"),
             "print the execution graph; json and mermaid print it alone (default: text)",
         ),
-        flag("--atomic", "print the execution graph of a run that lands whole or not at all, with its barriers"),
+        flag(
+            "--atomic",
+            "plan a run that lands whole or not at all: say how it lands, and print its execution graph with its barriers",
+        ),
         flag("--detailed-exitcode", "exit 0 for nothing to do, 1 for a problem or wrong usage, 2 for changes"),
         _NO_CACHE,
         PROJECT,

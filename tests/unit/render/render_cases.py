@@ -8,7 +8,7 @@ from pathlib import Path
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, graph_address, policy_address, query_address, schema_address
+from gitops.model.address import Address, graph_address, policy_address, query_address, restore_address, schema_address
 from gitops.model.approval import Approval, ClusterTarget, Via
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import (
@@ -45,6 +45,8 @@ from gitops.model.outcome import (
 from gitops.model.plan import (
     AffectedQuery,
     ApprovalRequirement,
+    Effect,
+    ExecNode,
     ExecutionGraph,
     Impact,
     NodeOutcome,
@@ -266,6 +268,54 @@ TOUCHED = replace(
         ),
     ),
 )
+DROP = {"kind": "drop_property", "type_kind": "node", "type_name": "Note", "property_name": "nick", "mode": "soft"}
+MOVES = tuple(
+    Change(
+        schema_address(name),
+        Action.UPDATE,
+        digest("6"),
+        digest("7"),
+        migration=MigrationPreview(True, steps, expanded=expanded),
+    )
+    for name, steps, expanded in (
+        ("drafts", (DROP,), None),
+        ("halves", (STEPS[0], DROP), b"node Note {}"),
+        ("knowledge", (RENAMED,), None),
+        ("social", (RENAMED,), None),
+    )
+)
+RESTORE = Change(
+    restore_address("halves"), Action.CREATE, None, digest("1"), Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
+)
+# What waits for an approval has a class, but no node, and the rest is carried out without it. A migration that is not supported
+# has neither.
+ATOMIC = replace(
+    PLAN,
+    changes=(
+        CHANGES[0],
+        CHANGES[1],
+        CHANGES[3],
+        RESTORE,
+        *MOVES,
+        replace(CHANGES[7], address=schema_address("refused")),
+    ),
+    impact=(),
+    graph=ExecutionGraph(
+        tuple(
+            ExecNode(address, address.kind.value, Action.UPDATE, at, effect=effect)
+            for at, (address, effect) in enumerate(
+                (
+                    (CHANGES[3].address, Effect.STAGE),
+                    *zip(
+                        (each.address for each in MOVES),
+                        (Effect.FINISH, Effect.STAGE, Effect.PIVOT, Effect.PIVOT),
+                        strict=True,
+                    ),
+                )
+            )
+        )
+    ),
+)
 NO_CHANGE = Plan(digest("b"), digest("e"), (), (), (), ExecutionGraph())
 
 STATE = LedgerState(
@@ -313,6 +363,7 @@ VERBS: dict[str, VerbOutcome] = {
         ),
         diagnostics=PENDING,
     ),
+    "plan_atomic": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=ATOMIC, atomic=True),
     "plan_touched": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=TOUCHED),
     "plan_rules": PlanOutcome(
         config_dir=".", observations=SEEN, config_digest=digest("b"), plan=RULES_PLAN, selected=("--request", "7")
