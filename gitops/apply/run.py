@@ -97,12 +97,11 @@ class Run:
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
-        """The origins of what is not applied yet: the next run asks for the authors of commits after the entry alone.
+        """The origins of what is not applied yet: later entries have to name authors of commits after this one alone.
 
-        An atomic run may leave everything; one that lands what it can says at its end what it leaves.
+        What is to be applied may fail, so nothing counts as applied before the entry that says so.
         """
-        changes = self.whole.changes
-        return self.origins([replace(c, disposition=Disposition.BLOCKED) for c in changes] if self.atomic else changes)
+        return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
     def _write(self, entry: LedgerEntry | None, intents: tuple[Intent, ...], retire: Sequence[str]) -> None:
         ledger, drafts = self.session.opened.ledger, self.journal.drafts
