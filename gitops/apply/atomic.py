@@ -24,7 +24,7 @@ from gitops.apply.ended import Ended
 from gitops.apply.finish import settled
 from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
 from gitops.apply.run import Run
-from gitops.apply.settle import Settlement, settle
+from gitops.apply.settle import Settlement, settle, with_seen
 from gitops.cluster.gate import accept_approvals
 from gitops.cluster.workspace import CRASHED, DISARMED, Drain
 from gitops.core.cancel import CancelledError
@@ -48,6 +48,7 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
+from gitops.model.ledger import LedgerState
 from gitops.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.plan.changeset import approvals_consumed, changeset_result, failure_text, member_events
 from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
@@ -234,11 +235,19 @@ class _Barriers:
         done = self._by_phase[Effect.FINISH]
         journal.add(*(Removed(Address(node.id)) for node in done if node.action is Action.DELETE))
         self._add_finalized(run.session.state.revision, converged=self.settled.converged)
-        run.record(settled(run.session, (intent for node in done for intent in run.announced.get(node.id, ()))))
+        retire = settled(run.session, (intent for node in done for intent in run.announced.get(node.id, ())))
+        run.record(retire, _with_finished(run, self.results))
 
     def _add_finalized(self, revision: int, *, converged: bool) -> None:
         journal, at = self._run.journal, self._run.session.workspace.stamp()
         journal.add(Finalized(changeset_result(journal.record, state_revision=revision, converged=converged, at=at)))
+
+
+def _with_finished(run: Run, results: Mapping[str, NodeResult]) -> LedgerState:
+    """The state with what was seen of graphs after their drops; the commit recorded how they were before."""
+    current, finishing = run.session, (node for node in run.graph.nodes if node.effect is Effect.FINISH)
+    facts = {node.address: results[node.id].facts for node in finishing if results[node.id].outcome.succeeded}
+    return with_seen(current.state, current.desired, facts, at=current.workspace.stamp())
 
 
 def _require_gates(run: Run) -> None:
@@ -333,6 +342,6 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
             run.session, (each for result in done.values() for each in run.announced.get(result.node_id, ()))
         )
         if journal.drafts or retire:
-            run.record(retire)
+            run.record(retire, _with_finished(run, by_node))
     except GitopsError as problem:
         run.session.problems.add_error(problem)

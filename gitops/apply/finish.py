@@ -6,12 +6,14 @@ until then nothing else changes these graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from gitops.apply.drain import drain
 from gitops.apply.run import write_events
+from gitops.apply.settle import with_seen
 from gitops.changesets.journal import Journal
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
@@ -32,6 +34,7 @@ from gitops.model.changeset import (
 from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
 from gitops.plan.open_changesets import Interrupted, contraction, delete_order
+from gitops.plan.probe import seen_facts
 
 _REFUSED = frozenset({Code.GRAPH_GROWN, Code.GRAPH_RESTORED})
 """Why an engine does not delete what approvals permitted to delete."""
@@ -45,6 +48,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
         waits = drain(current, record, destroys=_destroys(record))
         journal.add(Drained(waits.waited_ms, waits.evidence))
     done: list[str] = []
+    seen: dict[Address, Mapping[str, object]] = {}
     for removal in journal.record.removals:
         if removal.state is RemovalState.DELETED:
             continue
@@ -58,7 +62,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
             done.append(removal.address)
     for member in journal.record.members:
         if member.runtime.state is not RuntimeState.CANONICAL and _tried(
-            current, journal, member.address, partial(_migrate, current, member, fence)
+            current, journal, member.address, partial(_migrate, current, member, fence, seen)
         ):
             journal.add(RuntimeUpdated(member.address, Runtime(RuntimeState.CANONICAL, updated_at=at)))
             done.append(member.address)
@@ -70,7 +74,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
         journal.add(Finalized(result))
     retire = settled(current, (intent for name in done for intent in intents.get(name, ())))
     if journal.drafts or retire:
-        write_events(current, journal, retire)
+        write_events(current, journal, retire, with_seen(current.state, current.desired, seen, at=at))
     if not left:
         what = f": {', '.join(done)}" if done else ""
         detail = f"an earlier run committed it, and this one finished it{what}"
@@ -127,9 +131,13 @@ def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: 
         raise GitopsError(error.code, error.detail, path=graph, fix=fix) from error
 
 
-def _migrate(current: Session, member: Member, fence: int) -> None:
-    """Drop from a graph what its new schema does not have. Raises GitopsError."""
+def _migrate(current: Session, member: Member, fence: int, seen: dict[Address, Mapping[str, object]]) -> None:
+    """Drop from a graph what its new schema does not have, and add what is `seen` of it then. Raises GitopsError."""
     if (found := contraction(current, member)) is not None:
         (reading, text), stores = found, current.opened
         uri, actor, fence = stores.graph_uri(member.address.name), current.workspace.actor, max(fence, reading.fence)
         stores.engine.prepare_migration(uri, text, actor=actor, incarnation=reading.incarnation, fence=fence).publish()
+    uri = current.opened.graph_uri(member.address.name)
+    # The drop is done: a graph that cannot be read now keeps its record until a refresh.
+    with suppress(GitopsError):
+        seen[member.address] = seen_facts(uri, current.opened.engine.read(uri))

@@ -12,10 +12,10 @@ from gitops.changesets.journal import Journal
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.dataclass import dataclass
-from gitops.ledger.port import LedgerView
+from gitops.ledger.port import LedgerView, LedgerWrite
 from gitops.model.approval import Approval
 from gitops.model.change import Change, Disposition
-from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry
+from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry, LedgerState
 from gitops.model.origin import Origin
 from gitops.model.plan import ExecutionGraph, Plan
 from gitops.plan.recovery_rules import Sweep
@@ -89,11 +89,15 @@ class Run:
             changes=tuple(change for change in self.plan.changes if change.address in self.intents),
             approvals=self.uses(approval for need in granted for approval in need.spent),
         )
-        self._write(entry, tuple(self.intents.values()), ())
+        ledger, intents = self.session.opened.ledger, tuple(self.intents.values())
+        self.view = self.session.view = ledger.begin(self.view, intents, entry, self.journal.drafts)
+        self.journal.written()
 
-    def record(self, retire: Sequence[str] = ()) -> None:
-        """Write the events of the changeset alone, and remove sidecars. Raises GitopsError."""
-        self._write(self._entry(EntryKind.CHANGESET), (), retire)
+    def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
+        """Write the events of the changeset, with what else `_write_events` does. Raises GitopsError."""
+        entry = self._entry(EntryKind.CHANGESET, state=state)
+        _write_events(self.session, self.journal, entry, retire, state)
+        self.view = self.session.view
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
@@ -103,26 +107,22 @@ class Run:
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
-    def _write(self, entry: LedgerEntry | None, intents: tuple[Intent, ...], retire: Sequence[str]) -> None:
-        ledger, drafts = self.session.opened.ledger, self.journal.drafts
-        self.view = self.session.view = ledger.begin(self.view, intents, entry, drafts, retire)
-        self.journal.written()
-
     def _entry(
         self,
         kind: EntryKind,
         *,
         changes: tuple[Change, ...] = (),
         approvals: tuple[ApprovalUse, ...] = (),
+        state: LedgerState | None = None,
     ) -> LedgerEntry | None:
-        """An entry that leaves the state as it is."""
+        """An entry that leaves the applied revision as it is; `state` is what it writes, if it writes one."""
         return make_entry(
             self.session.workspace,
             self.view,
             kind,
             at=self.session.at,
             operation=self.operation,
-            state_revision=0 if self.view.state is None else self.view.state.revision,
+            state_revision=(state or self.session.state).revision,
             plan_digest=self.plan.digest,
             config_digest=self.plan.config_digest,
             changes=changes,
@@ -131,8 +131,10 @@ class Run:
         )
 
 
-def write_events(current: Session, journal: Journal, retire: Sequence[str] = ()) -> None:
-    """Write the events of a changeset of an earlier run, and remove its sidecars. Raises GitopsError."""
+def write_events(
+    current: Session, journal: Journal, retire: Sequence[str] = (), state: LedgerState | None = None
+) -> None:
+    """Write the events of a changeset of an earlier run, with what else `_write_events` does. Raises GitopsError."""
     workspace = current.workspace
     entry = make_entry(
         workspace,
@@ -140,8 +142,23 @@ def write_events(current: Session, journal: Journal, retire: Sequence[str] = ())
         EntryKind.CHANGESET,
         at=current.at,
         operation=workspace.ids.ulid(),
-        state_revision=current.state.revision,
+        state_revision=(state or current.state).revision,
         config_digest=journal.record.desired_digest,
     )
-    current.view = current.opened.ledger.begin(current.view, (), entry, journal.drafts, retire)
+    _write_events(current, journal, entry, retire, state)
+
+
+def _write_events(
+    current: Session,
+    journal: Journal,
+    entry: LedgerEntry | None,
+    retire: Sequence[str],
+    state: LedgerState | None,
+) -> None:
+    """Write events, remove sidecars, and record a `state` with what was seen of graphs. Raises GitopsError."""
+    ledger = current.opened.ledger
+    if state is None or state == current.state:
+        current.view = ledger.begin(current.view, (), entry, journal.drafts, retire)
+    else:
+        current.view = ledger.commit(current.view, LedgerWrite(state, entry, tuple(retire), events=journal.drafts))
     journal.written()

@@ -113,13 +113,29 @@ def _demote(
     return tuple(final)
 
 
-def _observe(draft: StateDraft, desired: DesiredState, result: NodeResult | None, at: str) -> None:
-    """Record what a provider saw of a graph after it created or migrated it."""
-    facts = {} if result is None else result.facts
+def with_seen(
+    state: LedgerState, desired: DesiredState, facts: Mapping[Address, Mapping[str, object]], *, at: str
+) -> LedgerState:
+    """The state after a write that also records what was seen of graphs, by address of their changes, at the time `at`.
+
+    The applied revision stays as it is. Where nothing was seen, so does the state. What becomes of a graph that is recorded as
+    vanished needs an approval, so its record stays, too.
+    """
+    draft = StateDraft(state)
+    for address, seen in facts.items():
+        if graph_address(address.name) not in state.vanished:
+            _observe(draft, desired, address, seen, at)
+    after = draft.state()
+    return state if after == state else replace(after, revision=state.next_revision)
+
+
+def _observe(draft: StateDraft, desired: DesiredState, address: Address, facts: Mapping[str, object], at: str) -> None:
+    """Record what was seen of a graph after it was created or migrated."""
     seen, live, uri = facts.get("seen"), facts.get("schema_digest"), facts.get("graph_uri")
-    if result is not None and isinstance(seen, Seen) and isinstance(live, str) and isinstance(uri, str):
-        graph = Address(result.node_id).name
-        draft.observe_graph(graph, seen, live, desired.resources[schema_address(graph)].digest, uri=uri, at=at)
+    if isinstance(seen, Seen) and isinstance(live, str) and isinstance(uri, str):
+        declared = desired.resources.get(schema_address(address.name))
+        wanted = None if declared is None else declared.digest
+        draft.observe_graph(address.name, seen, live, wanted, uri=uri, at=at)
 
 
 def _next_state(
@@ -145,7 +161,8 @@ def _next_state(
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
                 draft.mark(address, StatusRecord(Status.APPLIED))
-                _observe(draft, desired, results.get(address), at)
+                if address in results:
+                    _observe(draft, desired, address, results[address].facts, at)
                 continue
             draft.drop(address)
             draft.mark(address, None)

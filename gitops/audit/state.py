@@ -1,7 +1,7 @@
 """Whether a ledger entry explains how the state changed, from the state before it to the one after it.
 
-1. An intent entry changes nothing, and neither does one that has only events of changesets. Every other entry that changes the
-   state raises its revision by one.
+1. An intent entry changes nothing. One of kind `changeset` may record what was observed of graphs, but not whether one vanished,
+   and changes nothing else. Every entry that changes the state raises its revision by one.
 2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
 3. First come the interrupted operations that the entry records as completed: each announced before, deletes with approval.
 4. Then the changes that it lists: each from the digest before to the digest after, and nothing changed that is not listed.
@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -27,7 +28,6 @@ _RECORDING = (EntryKind.IMPORT, EntryKind.REFRESH)
 _CHANGES_NOTHING = {
     EntryKind.INTENT: "an announcement",
     EntryKind.REPAIR: "a repair",
-    EntryKind.CHANGESET: "an entry with events alone",
 }
 
 
@@ -59,6 +59,8 @@ def check_transition(transition: StateTransition) -> None:
         )
     if entry.kind in _CHANGES_NOTHING and after != before:
         raise _mismatch(f"{_CHANGES_NOTHING[entry.kind]} changed the state")
+    if entry.kind is EntryKind.CHANGESET and not _observes_alone(before, after):
+        raise _mismatch("an entry of a changeset changed more of the state than what was observed of graphs")
     if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)
@@ -70,6 +72,12 @@ def check_transition(transition: StateTransition) -> None:
     for text in sorted(start.resources.keys() | after.resources.keys()):
         _check_resource(transition, start, text, listed.get(text))
     _check_composites(after)
+
+
+def _observes_alone(before: LedgerState, after: LedgerState) -> bool:
+    """Whether nothing changed but observations, and what is recorded as vanished did not."""
+    same = replace(after, revision=before.revision, observations=before.observations)
+    return same == before and after.vanished == before.vanished
 
 
 def _mismatch(detail: str) -> IntegrityError:

@@ -66,8 +66,8 @@ class StateDraft:
         """Set an observation."""
         self._observations[address] = observation
 
-    def observe_graph(self, graph: str, seen: Seen, live: str, desired: str, *, uri: str, at: str) -> None:
-        """Record what was seen of a graph; `live` and `desired` are digests of its schema."""
+    def observe_graph(self, graph: str, seen: Seen, live: str, desired: str | None, *, uri: str, at: str) -> None:
+        """Record what was seen of a graph; `live` and `desired` are digests of its schema, None where it is not declared."""
         observation = graph_observation(graph, uri=uri, at=at, seen=seen, live=live, desired=desired)
         self.observe(graph_address(graph), observation)
 

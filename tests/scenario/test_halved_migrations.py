@@ -10,6 +10,7 @@ from gitops.changesets.lifecycle import replay
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
 from gitops.ledger.layout import LOCK
+from gitops.model.address import graph_address
 from gitops.model.change import Action
 from gitops.model.changeset import Changeset, ChangesetState, RuntimeState
 from gitops.model.plan import Effect
@@ -45,8 +46,19 @@ def newest(cluster: Cluster) -> Changeset:
     return max((record for record in records if record is not None), key=lambda record: record.created_at)
 
 
+def require_observed(cluster: Cluster) -> None:
+    reading, seen = (
+        cluster.engine.read(cluster.uri("knowledge")),
+        cluster.state.observations[graph_address("knowledge")],
+    )
+    assert (seen["rows"], seen["manifest_version"]) == (reading.rows, reading.manifest_version)
+    assert seen["schema_digest"] == cluster.state.resources[SCHEMA_ADDRESS].digest
+    assert seen["schema_matches_desired"] is True
+
+
 def require_landed(cluster: Cluster) -> None:
     assert cluster.live("knowledge") == MOVED
+    require_observed(cluster)
     assert not cluster.sidecars
     assert cluster.ledger().changesets().open == ()
     assert newest(cluster).state is ChangesetState.FINALIZED
@@ -59,10 +71,12 @@ class Watching:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.live: list[tuple[str, str]] = []
+        self.applied = ""
 
     def reach(self, point: str) -> None:
         if point in (MIGRATION, BEFORE_COMMIT, AFTER_COMMIT):
             self.live.append((point, self._cluster.live("knowledge")))
+            self.applied = self._cluster.state.applied_digest
 
 
 def test_readers_find_what_goes_until_the_commit_and_what_comes_with_it(cluster: Cluster) -> None:
@@ -71,6 +85,8 @@ def test_readers_find_what_goes_until_the_commit_and_what_comes_with_it(cluster:
     assert outcome.converged, [d.message for d in outcome.diagnostics]
     assert watching.live == [(MIGRATION, SCHEMA), (BEFORE_COMMIT, BOTH), (AFTER_COMMIT, BOTH), (MIGRATION, BOTH)]
     (record,) = outcome.changesets
+    assert record.base.state_revision + 2 == cluster.state.revision
+    assert cluster.state.applied_digest == watching.applied
     (member,) = (each for each in record.members if each.address == SCHEMA_ADDRESS)
     assert (member.action, member.effect, member.expanded) == (Action.UPDATE, Effect.STAGE, digest(BOTH.encode()))
     assert member.runtime.state is RuntimeState.CANONICAL
@@ -172,4 +188,6 @@ def test_run_that_dies_is_gone_on_with_or_taken_back(tmp_path: Path, near: str |
             assert not cluster.sidecars, (at, again)
             assert cluster.ledger().changesets().open == (), (at, again)
             assert newest(cluster).ended
+            if again == "same":
+                require_observed(cluster)
             assert not cluster.plan().plan.changes, (at, again)  # type: ignore[union-attr]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gitops.git.port import NewCommit, RefUpdate
+from gitops.model.address import Address, graph_address, schema_address
 from gitops.model.changeset import ChangesetState
-from tests.support.audited import FILES, MAIN, SCHEMA, Life, declared, person
+from gitops.model.ledger import AppliedResource, EntryKind, LedgerState
+from tests.support.audited import FILES, MAIN, SCHEMA, WIDER, Lie, Life, declared, person
 
+NOTES = graph_address("notes")
 OTHER = FILES["cluster/notes.gq"].replace(b"{ $n.title }", b"{ $n.title }\n    limit 10")
 
 
@@ -50,3 +54,46 @@ def test_the_ledger_of_a_merge_that_failed_is_good_and_so_is_that_of_its_repair(
     for head in life.chain():
         report = life.audit(head)
         assert report.findings == (), (report.findings[0].number, report.findings[0].detail)
+
+
+@pytest.fixture(scope="module")
+def dropped(tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A ledger whose newest entry records the end of a changeset that dropped a property after its commit."""
+    life = Life(tmp_path_factory.mktemp("dropped"), atomic=True)
+    life.begin()
+    life.change("dora", {"cluster/notes.pg": WIDER})
+    life.apply()
+    life.change("dora", {"cluster/notes.pg": SCHEMA})
+    assert life.apply().converged
+    return life
+
+
+def test_the_end_of_a_changeset_records_what_a_graph_is_after_its_drops(dropped: Life) -> None:
+    newest = len(dropped.chain())
+    assert dropped.entry(newest).kind is EntryKind.CHANGESET
+    before, after = dropped.state(newest - 1), dropped.state(newest)
+    assert (after.revision, after.applied_digest) == (before.next_revision, before.applied_digest)
+    reading, seen = dropped.engine.read("memory/notes"), after.observations[NOTES]
+    assert (seen["manifest_version"], seen["rows"]) == (reading.manifest_version, reading.rows)
+    assert seen["schema_digest"] == after.resources[schema_address("notes")].digest
+    assert seen["schema_digest"] != before.observations[NOTES]["schema_digest"]
+    assert dropped.audit(dropped.chain()[-1]).findings == ()
+
+
+def other_resource(state: LedgerState) -> LedgerState:
+    return replace(state, resources={**state.resources, Address("query.notes.titles"): AppliedResource("sha256:0")})
+
+
+def vanished(state: LedgerState) -> LedgerState:
+    return replace(state, observations={**state.observations, NOTES: {**state.observations[NOTES], "vanished": True}})
+
+
+def without_status(state: LedgerState) -> LedgerState:
+    return replace(state, statuses={})
+
+
+@pytest.mark.parametrize("lie", [other_resource, vanished, without_status])
+def test_the_end_of_a_changeset_changes_nothing_else(dropped: Life, lie: Callable[[LedgerState], LedgerState]) -> None:
+    report = dropped.audit(dropped.forge(len(dropped.chain()), Lie(state=lie)))
+    (finding,) = report.findings
+    assert (finding.code, "than what was observed" in finding.detail) == ("ledger_state_mismatch", True)
