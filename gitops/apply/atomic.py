@@ -231,12 +231,17 @@ class _Barriers:
             return
         if self.settled is None:
             raise BugError("an atomic run that finishes what it has not committed")
+        before = journal.mark()
         journal.add(*self._events(Effect.FINISH, canonical=True))
         done = self._by_phase[Effect.FINISH]
         journal.add(*(Removed(Address(node.id)) for node in done if node.action is Action.DELETE))
         self._add_finalized(run.session.state.revision, converged=self.settled.converged)
         retire = settled(run.session, (intent for node in done for intent in run.announced.get(node.id, ())))
-        run.record(retire, _with_finished(run, self.results))
+        try:
+            run.record(retire, _with_finished(run, self.results))
+        except GitopsError:
+            journal.back_to(before)
+            raise
 
     def _add_finalized(self, revision: int, *, converged: bool) -> None:
         journal, at = self._run.journal, self._run.session.workspace.stamp()

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.changesets.lifecycle import replay
 from gitops.core.canonical import digest
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.ledger.layout import LOCK
 from gitops.model.address import graph_address
 from gitops.model.change import Action
@@ -147,6 +147,26 @@ def test_drop_that_fails_after_the_commit_is_tried_again(cluster: Cluster) -> No
     )
     assert cluster.state.resources[SCHEMA_ADDRESS].digest == digest(MOVED.encode())
     assert cluster.apply(atomic=True).ok
+    require_landed(cluster)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_end_that_cannot_be_recorded_is_reported_and_recorded_later(tmp_path: Path, times: int) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    declare(cluster)
+    failures = [RemoteError("state_write_error", "the storage does not answer")] * times
+
+    class Failing:
+        def reach(self, point: str) -> None:
+            if point == "ledger.commit.before_state" and failures and cluster.live("knowledge") == MOVED:
+                raise failures.pop()
+
+    outcome = cluster.apply(atomic=True, faults=Failing())
+    assert codes(outcome) == ["state_write_error"] * times
+    assert not outcome.converged
+    assert outcome.changesets[0].state is newest(cluster).state is ChangesetState.DRAINED
+    assert cluster.apply(atomic=True).converged
     require_landed(cluster)
 
 
