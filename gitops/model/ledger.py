@@ -28,7 +28,7 @@ class EntryKind(StrEnum):
     INTENT comes before the first side effect of a run that moves graphs. COUNTERSIGN only takes in what settles debts, REVOKE
     only revocations. REPAIR only says which commits were removed from the branch. ADOPT follows an import over what an earlier
     ledger left, with the approvals of it. SCOPE only records where the cluster is from then on. CHANGESET only records events of
-    changesets.
+    changesets, and how graphs are whose changes finish after a commit.
     """
 
     IMPORT = "import"
