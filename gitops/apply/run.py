@@ -103,7 +103,7 @@ class Run:
     def _waiting_origins(self) -> tuple[Origin, ...]:
         """The origins of what is not applied yet: later entries have to name authors of commits after this one alone.
 
-        What is to be applied may fail, so nothing counts as applied before the entry that says so.
+        A change of this run may fail, so none counts as applied before the entry that says so.
         """
         return self.origins([replace(change, disposition=Disposition.BLOCKED) for change in self.whole.changes])
 
