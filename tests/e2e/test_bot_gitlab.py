@@ -179,9 +179,13 @@ def test_the_whole_life_of_a_merge_request(site: GitLabSite) -> None:
     # The same deliveries once more change nothing.
     refs, said = dict(site.store().refs("refs")), site.comments(number)
     assert site.run("apply", site.on_push(before, "carol")).code == 0
-    assert site.run("command", TRIGGERED, event=site.say("carol", number, "/gitops plan")).code == 1
     assert site.run("plan", site.on_request(number)).code == 0
     assert (dict(site.store().refs("refs")), site.comments(number)) == (refs, said)
+    # What is merged is not planned again; the report of its apply stays, and says so below.
+    assert site.run("command", TRIGGERED, event=site.say("carol", number, "/gitops plan")).code == 1
+    (comment,) = site.comments(number)
+    assert comment.startswith(said[0].rstrip())
+    assert "is merged" in comment[len(said[0].rstrip()) :]
     assert len(site.project_data.deployments) == 1
 
 

@@ -60,7 +60,7 @@ def test_the_committer_is_a_name_and_the_key_is_the_person(pending: Loop) -> Non
     commit = _commit(pending, approval, told, Person("alice", email("alice"), BEFORE_IT_EXPIRED))
     _placed(pending, pending.store.write_commit(commit, signing_key=str(pending.key("bob"))))
     assert not pending.graph("legacy").exists()
-    entry = pending.store.commit(pending.tip(LEDGER))
+    entry = pending.applied()
     pending.program("bob", "git", "fetch", "-q", "origin")
     assert f"approved by {email('bob')}" in pending.gitops("bob", "log").text
     assert entry.parents[1:] == (pending.tip(PLACE),)
