@@ -10,6 +10,8 @@ What is declared (files, graphs that policies name) is checked by the loader.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gitops.config.declaration import (
     CONFIG_FILE,
     DeclaredCluster,
@@ -38,7 +40,7 @@ from gitops.config.yaml import (
     shown,
 )
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.language.suggest import did_you_mean
 from gitops.storage.address import StorageRootError, parse_storage
 
@@ -102,6 +104,13 @@ def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
     Returns None with every finding: repeated and reserved keys first, and only if there are none the shape
     (`invalid_cluster_yaml`, one for each place).
     """
+    cluster, found = _parsed(data)
+    return cluster, Diagnostics(found)
+
+
+# One run reads the same file as it is declared, and again to compare it with what is applied.
+@lru_cache(maxsize=2)
+def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]]:
     found = Diagnostics()
     try:
         root: YamlNode | None = parse_yaml(data)
@@ -122,8 +131,9 @@ def parse_cluster(data: bytes) -> tuple[DeclaredCluster | None, Diagnostics]:
             message = f"the key {key.text} is reserved and has no meaning"
             found.add(Code.FUTURE_PHASE_FIELD, key.text, message, source=SourceRef(CONFIG_FILE, key.line, key.column))
     if root is None or found.has_errors:
-        return None, found
-    return _ClusterReader(found).cluster(root), found
+        return None, tuple(found)
+    cluster = _ClusterReader(found).cluster(root)
+    return cluster, tuple(found)
 
 
 def _is_null(node: YamlNode) -> bool:

@@ -281,7 +281,7 @@ class BranchLedger(BranchReader):
             self._records = (found.commit.id, known)
         self._write_anchor(found)
         newest = written or self._view_at(found)
-        self._last = replace(newest, head=found.commit.id, entry=found.entry, trust=found.after)
+        self._last = self._kept(replace(newest, head=found.commit.id, entry=found.entry, trust=found.after), found)
         return self._last
 
     def _write_anchor(self, found: VerifiedEntry) -> None:

@@ -25,6 +25,10 @@ from gitops.model.ledger import FormerLedger
 
 __all__ = ["BranchReader"]
 
+# One run opens a ledger several times, and to read and parse the state of a large cluster takes long. A tree is what its id says.
+_MOST_VIEWS = 2
+_VIEWS: dict[tuple[GitStore, str], LedgerView] = {}
+
 
 class BranchReader(ChangesetReader):
     """Reads the newest entry that this clone accepts: a commit is an immutable snapshot, and it is at hand."""
@@ -128,16 +132,18 @@ class BranchReader(ChangesetReader):
             at = next(iter(commit.parents), None)
 
     def _view_at(self, found: VerifiedEntry) -> LedgerView:
-        last = self._last
-        if (
-            last is not None
-            and last.head == found.commit.id
-            and last.entry == found.entry
-            and last.trust == found.after
-        ):
-            return last
-        state, sound = (self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND))
-        return replace(view_of(state, sound), head=found.commit.id, entry=found.entry, trust=found.after)
+        view = _VIEWS.get((self._store, found.commit.tree))
+        if view is None:
+            view = view_of(*(self._store.read(found.commit.tree, path) for path in (layout.STATE, SOUND)))
+        return self._kept(replace(view, head=found.commit.id, entry=found.entry, trust=found.after), found)
+
+    def _kept(self, view: LedgerView, found: VerifiedEntry) -> LedgerView:
+        """The view of an entry that was read or written here, kept for the next one that opens the ledger."""
+        _VIEWS.pop(place := (self._store, found.commit.tree), None)
+        _VIEWS[place] = view
+        for oldest in list(_VIEWS)[:-_MOST_VIEWS]:
+            _VIEWS.pop(oldest, None)
+        return view
 
     def _head(self) -> str | None:
         """The verified head that reads come from: that of the last view, or of one taken now. Raises GitopsError."""
