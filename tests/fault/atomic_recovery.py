@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gitops.changesets.lifecycle import replay
-from gitops.cluster.status import status
 from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.model.address import Address
 from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
-from gitops.plan.plan import plan
 from tests.fault.atomic_matrix import ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
+from tests.fault.matrix_recovery import require_as_declared
 from tests.fault.matrix_world import PEOPLE, WHOLE, Scene
 
 
@@ -107,15 +106,7 @@ def _give_up_again(scene: Scene, dead: Found) -> None:
 
 def require_landed(scene: Scene) -> None:
     """Everything is as declared, nothing is open or left behind, and every record is what its events give."""
-    found = status(scene.workspace())
-    assert found.diagnostics == ()
-    assert not found.observations.held.held
-    assert found.state is not None
-    desired = scene.desired
-    assert found.state.digests() == desired.digests()
-    planned = plan(scene.workspace()).plan
-    assert planned is not None
-    assert planned.changes == ()
+    state, desired = require_as_declared(scene), scene.desired
     ledger = scene.stores.ledger
     assert ledger.intents().intents == ()
     _require_records(scene)
@@ -125,7 +116,7 @@ def require_landed(scene: Scene) -> None:
     assert scene.graphs() == graphs
     _require_graphs(scene, graphs)
     used = {a.approval_id for a in ledger.approvals().documents if a.consumed_at}
-    assert used == set(found.state.approval_records)
+    assert used == set(state.approval_records)
     assert len(used) == (OLD not in desired.resources)
 
 

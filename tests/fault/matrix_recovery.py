@@ -91,15 +91,8 @@ def _require_expected_answer(verb: str, again: VerbOutcome, start: Seen, crashed
         assert again.ok, _codes(again)
 
 
-def require_converged(scene: Scene) -> None:
-    """Look at everything, twice over: nothing lost, nothing done twice, nothing left behind."""
-    assert refresh(scene.workspace()).ok
-    outcome = apply(scene.workspace())
-    assert outcome.ok, _codes(outcome)
-    assert outcome.converged
-    settled = apply(scene.workspace())
-    assert (settled.ok, settled.converged, settled.state_written, settled.changes) == (True, True, False, ())
-
+def require_as_declared(scene: Scene) -> LedgerState:
+    """The ledger has what the folder declares, no lock is held, and nothing is left to do; returns its state."""
     found = status(scene.workspace())
     assert found.diagnostics == ()
     assert not found.observations.held.held
@@ -109,11 +102,24 @@ def require_converged(scene: Scene) -> None:
     planned = plan(scene.workspace()).plan
     assert planned is not None
     assert planned.changes == ()
+    return found.state
+
+
+def require_converged(scene: Scene) -> None:
+    """Look at everything, twice over: nothing lost, nothing done twice, nothing left behind."""
+    assert refresh(scene.workspace()).ok
+    outcome = apply(scene.workspace())
+    assert outcome.ok, _codes(outcome)
+    assert outcome.converged
+    settled = apply(scene.workspace())
+    assert (settled.ok, settled.converged, settled.state_written, settled.changes) == (True, True, False, ())
+
+    state = require_as_declared(scene)
     assert scene.stores.ledger.intents().intents == ()
     scene.require_sound_ledger()
     assert scene.debris() == []
     _require_graphs(scene)
-    _require_permission(scene, found.state)
+    _require_permission(scene, state)
 
 
 def _require_graphs(scene: Scene) -> None:
