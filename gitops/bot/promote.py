@@ -21,10 +21,10 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.load import load_desired
 from gitops.config.promoted import promoted_config
 from gitops.config.source import SourceError
-from gitops.config.yaml import YamlError
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
+from gitops.language.yaml import YamlError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from gitops.config.declaration import CONFIG_FILE, QueryRegistry
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
-from gitops.config.yaml import YamlError
 from gitops.core.canonical import digest
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
@@ -23,6 +22,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.core.errors import UsageError
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, SourceText
+from gitops.language.yaml import YamlError
 from gitops.model.address import Address
 
 _LANGUAGES: Mapping[str, tuple[Callable[[bytes], bytes], Code]] = {

@@ -17,7 +17,6 @@ from gitops.config.cluster_yaml import read_cluster
 from gitops.config.declaration import CONFIG_FILE, DeclaredGraph, QueryRegistry, Text
 from gitops.config.reader import SourceReader
 from gitops.config.source import EntryKind, SourceError, SourceTree, normalize
-from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
@@ -34,6 +33,7 @@ from gitops.language.lint import (
 from gitops.language.schema import Catalog, compile_schema
 from gitops.language.suggest import Suggestion
 from gitops.language.text import LanguageError, SourceText
+from gitops.language.yaml import shown
 
 _SCHEMA, _QUERIES = ".pg", ".gq"
 

@@ -26,7 +26,10 @@ from gitops.config.declaration import (
     read_config,
 )
 from gitops.config.source import SourceTree
-from gitops.config.yaml import (
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
+from gitops.language.suggest import did_you_mean
+from gitops.language.yaml import (
     ScalarType,
     YamlError,
     YamlFault,
@@ -39,9 +42,6 @@ from gitops.config.yaml import (
     parse_yaml,
     shown,
 )
-from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
-from gitops.language.suggest import did_you_mean
 from gitops.storage.address import StorageRootError, parse_storage
 
 _BACKEND = "cluster"

@@ -13,11 +13,11 @@ from gitops.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.rule_forms import Refused, choice, derived, keyed, listed, mapping, optional, text, truth, whole
 from gitops.config.rule_problems import Place, refused, refused_text
 from gitops.config.rule_values import ACCOUNT, PRINCIPAL, PROJECT, duration, is_branch, is_path, is_plain, wait
-from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.language.suggest import did_you_mean
+from gitops.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.model.address import is_name
 
 __all__ = [

@@ -17,7 +17,7 @@ import re
 from itertools import accumulate
 from typing import Any
 
-from gitops.config.yaml import ScalarType, YamlList, YamlMap, YamlNode, YamlScalar, is_absent, parse_yaml
+from gitops.language.yaml import ScalarType, YamlList, YamlMap, YamlNode, YamlScalar, is_absent, parse_yaml
 
 _STEP = 2
 _ODD = re.compile(r"[\t\v\f\x1c-\x1e\x85\u2028\u2029\ufeff]|\r(?!\n)|^(?:%|\.\.\.|---.)", re.MULTILINE)

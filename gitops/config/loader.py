@@ -32,10 +32,10 @@ from gitops.config.source import (
     normalize,
     query_files,
 )
-from gitops.config.yaml import shown
 from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
 from gitops.language.text import LanguageError
+from gitops.language.yaml import shown
 from gitops.model.address import (
     CLUSTER_SCOPE,
     Address,

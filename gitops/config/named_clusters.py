@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gitops.config.yaml import parse_yaml, to_plain
+from gitops.language.yaml import parse_yaml, to_plain
 
 CONFIG_FILE = "gitops.yaml"
 DEFAULT_BRANCH = "main"

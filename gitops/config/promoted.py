@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from gitops.config.yaml import YamlError, YamlMap, parse_yaml, to_plain
+from gitops.language.yaml import YamlError, YamlMap, parse_yaml, to_plain
 
 _PROMOTED = ("graphs", "policies")
 

@@ -20,7 +20,7 @@ from gitops.language.suggest import did_you_mean
 T = TypeVar("T")
 
 Form = Callable[[object], T]
-"""Reads a plain value, as `gitops.config.yaml.to_plain` gives it. Raises Refused."""
+"""Reads a plain value, as `gitops.language.yaml.to_plain` gives it. Raises Refused."""
 
 
 class Refused(Exception):  # noqa: N818 - what is refused is the value, and no more than that is wrong

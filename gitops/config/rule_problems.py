@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gitops.config.named_clusters import CONFIG_FILE
-from gitops.config.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
 
 UNKNOWN = "unknown key"
 """What the message of a problem of a key begins with; other problems are of values."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gitops.config.layout import format_yaml
-from gitops.config.yaml import YamlError
 from gitops.core.errors import BugError
 from gitops.editor.cluster import ClusterView
 from gitops.editor.complete_text import KEY
@@ -15,6 +14,7 @@ from gitops.editor.symbols import SymbolKind
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError, Span
+from gitops.language.yaml import YamlError
 
 
 class OutlineItem(NamedTuple):

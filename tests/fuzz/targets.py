@@ -17,7 +17,6 @@ from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
 from gitops.config.signers import parse_allowed_signers
 from gitops.config.source import MemoryTree
-from gitops.config.yaml import YamlError, parse_yaml, to_plain
 from gitops.core.errors import GitopsError
 from gitops.language.format import format_queries, format_schema
 from gitops.language.lint import lint_queries
@@ -27,6 +26,7 @@ from gitops.language.schema import Schema, compile_schema, schema_from_ir
 from gitops.language.schema.migration import down_source, plan_down, plan_migration
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText
+from gitops.language.yaml import YamlError, parse_yaml, to_plain
 from tests.support.cases import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]

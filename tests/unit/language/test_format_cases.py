@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gitops.config.layout import format_yaml
-from gitops.config.yaml import YamlError, YamlScalar, parse_yaml, to_plain
 from gitops.language.format import format_queries, format_schema
 from gitops.language.text import LanguageError
+from gitops.language.yaml import YamlError, YamlScalar, parse_yaml, to_plain
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT, read_page
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.config import yaml
-from gitops.config.yaml import (
+from gitops.language import yaml
+from gitops.language.yaml import (
     ScalarType,
     YamlError,
     YamlFault,

@@ -1,0 +1,101 @@
+"""The nouns of access policies: bundles, rules, actions and scopes.
+
+A bundle only permits: what no rule permits is denied. Its meaning belongs to its `version`, not to the release that reads it, so
+that an old ledger means the same in ten years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from gitops.core.dataclass import dataclass
+
+__all__ = [
+    "BRANCH_SCOPED",
+    "GRAPH_ACTIONS",
+    "SERVER_ACTIONS",
+    "TARGET_SCOPED",
+    "Action",
+    "BranchScope",
+    "Bundle",
+    "EngineKind",
+    "Rule",
+]
+
+
+class Action(StrEnum):
+    """What an actor may be permitted to do."""
+
+    READ = "read"
+    EXPORT = "export"
+    CHANGE = "change"
+    SCHEMA_APPLY = "schema_apply"
+    BRANCH_CREATE = "branch_create"
+    BRANCH_DELETE = "branch_delete"
+    BRANCH_MERGE = "branch_merge"
+    INVOKE_QUERY = "invoke_query"
+    ADMIN = "admin"
+    GRAPH_LIST = "graph_list"
+    RELOAD = "reload"
+
+
+SERVER_ACTIONS = frozenset({Action.GRAPH_LIST, Action.RELOAD})
+"""Actions on the server; all others are on one graph."""
+
+GRAPH_ACTIONS = frozenset(Action) - SERVER_ACTIONS
+
+BRANCH_SCOPED = frozenset({Action.READ, Action.EXPORT, Action.CHANGE})
+"""Actions whose rules may have a `branch_scope`."""
+
+TARGET_SCOPED = frozenset({Action.SCHEMA_APPLY, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE})
+"""Actions whose rules may have a `target_branch_scope`."""
+
+
+class BranchScope(StrEnum):
+    """Which branches a rule is about."""
+
+    ANY = "any"
+    PROTECTED = "protected"
+    UNPROTECTED = "unprotected"
+
+
+class EngineKind(StrEnum):
+    """What a bundle is enforced on."""
+
+    SERVER = "server"
+    GRAPH = "graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Permits the members of `group` each of `actions`.
+
+    `branch_scope` is about the branch of a request, `target_branch_scope` about its target branch; None is any, also where the
+    request has none. `queries` are names, with `*` for any characters, of the stored queries that `invoke_query` is about; empty
+    is all of them. `line` is where the rule begins in its file, counted from 1.
+    """
+
+    id: str
+    group: str
+    actions: tuple[Action, ...]
+    branch_scope: BranchScope | None = None
+    target_branch_scope: BranchScope | None = None
+    queries: tuple[str, ...] = ()
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A policy file that was read: groups of actors, the names of protected branches, and rules, in the order of the file."""
+
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    protected_branches: frozenset[str] = frozenset()
+    rules: tuple[Rule, ...] = ()
+    version: int = 1
+
+    @property
+    def actors(self) -> frozenset[str]:
+        """Every actor that is in a group."""
+        return frozenset(actor for members in self.groups.values() for actor in members)

@@ -1,0 +1,81 @@
+"""Whether a bundle permits a request. Pure, and equal to what Cedar decides of the same bundle: a law of the tests.
+
+1. An actor in no group is denied.
+2. A rule permits the request if the actor is in its group, the action is one of its own, the branch that the action is about is
+   in its scope, and, for a stored query, the query is one of its own.
+3. Of several rules that permit it, the one with the first id by code point is named.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from gitops.core.dataclass import dataclass
+from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
+
+__all__ = ["MAIN", "AccessDecision", "AccessRequest", "PolicyEngine", "decide", "permits"]
+
+MAIN = "main"
+"""The branch of a request that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """An actor who wants to do something; `query` is the name of a stored query that it invokes.
+
+    What reads and names no branch is about `main`; the caller says so.
+    """
+
+    actor: str
+    action: Action
+    branch: str | None = None
+    target_branch: str | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDecision:
+    """Whether the request is permitted, and by which rule. `known` is false for an actor in no group."""
+
+    allowed: bool
+    rule: str | None
+    known: bool
+    message: str
+
+
+class PolicyEngine(Protocol):
+    """Decides by one bundle on one resource."""
+
+    def decide(self, request: AccessRequest) -> AccessDecision:
+        """Whether it is permitted. Raises GitopsError `policy_evaluation_failed`, and does not count as a denial."""
+        ...
+
+
+def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
+    """Whether a rule of the bundle permits the request."""
+    if request.action not in rule.actions or request.actor not in bundle.groups.get(rule.group, ()):
+        return False
+    if rule.queries and (request.query is None or not any(fnmatchcase(request.query, each) for each in rule.queries)):
+        return False
+    protected = bundle.protected_branches
+    return _covers(rule.branch_scope, request.branch, protected) and _covers(
+        rule.target_branch_scope, request.target_branch, protected
+    )
+
+
+def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
+    """Whether the bundle permits the request."""
+    if not any(request.actor in members for members in bundle.groups.values()):
+        return AccessDecision(allowed=False, rule=None, known=False, message=f"actor '{request.actor}' is in no group")
+    found = sorted(rule.id for rule in bundle.rules if permits(bundle, rule, request))
+    if not found:
+        message = f"no rule permits '{request.actor}' to {request.action}"
+        return AccessDecision(allowed=False, rule=None, known=True, message=message)
+    return AccessDecision(allowed=True, rule=found[0], known=True, message=f"rule '{found[0]}' permits it")
+
+
+def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[str]) -> bool:
+    if scope is None or scope is BranchScope.ANY:
+        return True
+    return branch is not None and (branch in protected) == (scope is BranchScope.PROTECTED)

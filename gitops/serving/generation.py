@@ -1,0 +1,88 @@
+"""A generation: one applied revision, verified and opened, and immutable. Each request is answered from one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic
+from gitops.policy.decide import PolicyEngine
+
+if TYPE_CHECKING:
+    from gitops.graph import ReadCache
+    from gitops.language.query import CheckedQuery
+    from gitops.language.schema import Schema
+
+__all__ = ["Generation", "RevisionIdentity", "RuntimeState", "ServedGraph", "StoredQuery"]
+
+
+class RuntimeState(StrEnum):
+    """How requests without a policy are treated: see `classify` in `gitops.serving.access`."""
+
+    OPEN = "open"
+    DEFAULT_DENY = "default_deny"
+    POLICY_ENABLED = "policy_enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIdentity:
+    """Which revision it is: the digest of the applied state document, its number, and the configuration that it converged to.
+
+    `config_digest` is None where the last apply did not converge.
+    """
+
+    digest: str
+    state_revision: int
+    config_digest: str | None
+
+    @property
+    def converged(self) -> bool:
+        """Whether everything that was declared is applied."""
+        return self.config_digest is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """A stored query: its checked form and the text that its digest names."""
+
+    name: str
+    digest: str
+    source: bytes
+    checked: CheckedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class ServedGraph:
+    """One graph as it is served: where it is, its schema, its stored queries in order of names, and who decides about access.
+
+    `engine` is None where no bundle is bound to it. `drifted` says that the live schema is not the applied one. `cache` keeps
+    what was read of immutable versions, and is shared with the generations that serve the same graph.
+    """
+
+    graph_id: str
+    uri: str
+    schema: Schema
+    schema_source: bytes
+    schema_digest: str
+    queries: Mapping[str, StoredQuery]
+    engine: PolicyEngine | None
+    cache: ReadCache
+    drifted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
+
+    `guarded` says whether any bundle of the revision is bound to the server or a graph, served or not; `warnings` are what boot
+    found that does not keep it from serving.
+    """
+
+    revision: RevisionIdentity
+    graphs: Mapping[str, ServedGraph]
+    engine: PolicyEngine | None
+    quarantined: Mapping[str, tuple[Diagnostic, ...]]
+    guarded: bool
+    warnings: tuple[Diagnostic, ...] = ()
