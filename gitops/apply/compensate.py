@@ -135,10 +135,11 @@ def _remove_graph(current: Session, record: Changeset, member: Member, announced
     except GitopsError as error:
         if error.code != Code.GRAPH_DELETED:
             raise
-        # A run that took it back died behind the point of no return.
+        reading = None
+    if reading is None:
+        # A run may have died while it created the graph, or behind the point of no return while it took it back.
         stores.engine.finish_delete(uri)
-        return
-    if reading is not None:
+    else:
         stores.engine.delete(uri, DeleteOrder(reading.incarnation, 0, max(fence, reading.fence)))
 
 

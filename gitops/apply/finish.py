@@ -118,9 +118,11 @@ def _tried(current: Session, journal: Journal, address: Address, work: Callable[
 
 def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
     """Delete the data of a graph that left the cluster, as its approvals permit. Raises GitopsError."""
-    if (order := delete_order(current, graph, intents)) is None:
-        return
     stores, uri = current.opened, current.opened.graph_uri(graph.name)
+    if (order := delete_order(current, graph, intents)) is None:
+        # A run may have died when the root was free, and the files were not removed yet.
+        stores.engine.finish_delete(uri)
+        return
     try:
         stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
     except GitopsError as error:

@@ -90,6 +90,7 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "engine.delete.before_marker": "the same, and the approvals are about to be noted beside it",
         "engine.delete.after_marker": "the approvals that deleted it are noted beside it",
         "engine.delete.before_remove": "a deleted graph is about to be removed",
+        "engine.delete.before_files": "the root is free, all files of a deleted graph are there",
         "engine.delete.after_remove": "nothing is left at the root",
         "engine.fence.before_publish": "a graph is as before, an older run may still change it",
         "engine.fence.after_publish": "older runs can no longer change the graph",

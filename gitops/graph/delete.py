@@ -57,7 +57,7 @@ def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
 
 
 def finish_delete(uri: str, context: WriteContext) -> None:
-    """Carry out the steps 5 and 6 at a root whose graph is past step 4; nothing at another one. Raises as the port says."""
+    """Carry out the steps 5 and 6 at a root whose graph is past step 4, and clear an absent one. Raises as the port says."""
     retry_until_published(partial(_finish, find_root(uri), context), lambda _: None)
 
 
@@ -93,7 +93,7 @@ def check_fence(snapshot: Snapshot, fence: int | None) -> None:
 
 def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
     if root.existence() is Existence.ABSENT:  # 1
-        root.remove_incarnation(order.incarnation)
+        root.remove_incarnation(order.incarnation, context.faults)
         return
     with root.lease():  # 2
         snapshot = open_newest(root)
@@ -113,6 +113,7 @@ def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
 
 def _finish(root: GraphRoot, context: WriteContext) -> None:
     if root.existence() is Existence.ABSENT:
+        root.reclaim()
         return
     with root.lease():
         snapshot = open_newest(root)
@@ -130,7 +131,7 @@ def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> No
     with around(context.faults, "engine.delete", "marker"):
         root.beside().write(_key(root, incarnation), DELETION.write(marker))  # 5
     with around(context.faults, "engine.delete", "remove"):
-        root.remove_incarnation(incarnation)  # 6
+        root.remove_incarnation(incarnation, context.faults)  # 6
 
 
 def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:

@@ -245,7 +245,7 @@ class LanceEngine:
             delete_graph(uri, order, WriteContext(self._clock, self._ids, faults=self._faults))
 
     def finish_delete(self, uri: str) -> None:
-        """Carry out the last steps of `gitops.graph.delete`."""
+        """Carry out the last steps of `gitops.graph.delete`, and clear an absent root."""
         with _storage(uri):
             finish_delete(uri, WriteContext(self._clock, self._ids, faults=self._faults))
 

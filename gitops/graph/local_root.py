@@ -20,12 +20,13 @@ from pathlib import Path
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
+from gitops.core.faults import Faults
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity, read_identity
 from gitops.graph.port import Existence
 from gitops.graph.presence import locate, path_existence
 from gitops.graph.root import DatasetLocation, StoredFile, root_taken
-from gitops.storage.local import LocalStore, delete_tree, lock_folder, sync_folder
+from gitops.storage.local import LocalStore, lock_folder, remove_set_aside, set_aside, sync_folder
 
 __all__ = ["LocalFolder", "LocalRoot", "StagingFolder"]
 
@@ -176,10 +177,19 @@ class LocalRoot:
         """Files below the parent folder."""
         return LocalStore(self._path.parent)
 
-    def remove_incarnation(self, graph_id: str) -> None:
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
         """Remove the folder in one rename if it has this graph, then its files. The lease keeps it from being exchanged."""
-        if self.existence() is Existence.ABSENT or read_identity(LocalStore(self._path)).graph_id == graph_id:
-            self.remove()
+        if self.existence() is not Existence.ABSENT:
+            if read_identity(LocalStore(self._path)).graph_id != graph_id:
+                return
+            set_aside(self._path)
+            faults.reach("engine.delete.before_files")
+        self.reclaim()
+
+    def reclaim(self) -> None:
+        """Remove what removals set aside, and the staging folders of dead owners. A creator that lives keeps its folder."""
+        remove_set_aside(self._path)
+        _remove_abandoned(self._path)
 
     def tidy(self) -> None:
         """Remove the staging folders beside the root whose owners are dead."""
@@ -187,8 +197,8 @@ class LocalRoot:
 
     def remove(self) -> None:
         """Remove the folder in one rename, then its files, and what dead writers left beside it."""
-        delete_tree(self._path)
-        _remove_abandoned(self._path)
+        set_aside(self._path)
+        self.reclaim()
 
 
 class StagingFolder:

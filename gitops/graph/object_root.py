@@ -12,13 +12,15 @@ An object store has no rename, so a graph becomes visible when `graph.json` name
 3. Publishing is one compare-and-replace, of the claim by the identity. Before it there is nothing but a claim, and a root with
    nothing but a claim is ABSENT, whatever folders other creators left.
 4. A creator deletes the folders that it saw before its claim: their creators are fenced by it, or were before. Folders that it
-   sees later may belong to the next creator, which has replaced its claim. Otherwise only `remove` deletes folders.
+   sees later may belong to the next creator, which has replaced its claim. Otherwise only rules 5 to 7 delete folders.
 5. `remove` deletes `graph.json` first, so that a crash leaves a root that does not open, never a graph with
    part of its data. Folders without `graph.json` are PRESENT and unreadable: the root is not free, a lost `graph.json`
    is not taken for a lost graph, and a deletion that was cut short is asked for again.
 6. `remove_incarnation` replaces `graph.json` of that graph by a claim without an owner, by compare-and-replace, and only then
    deletes its folder: it cannot hit another graph, and a crash leaves an absent root.
-7. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
+7. `reclaim` at a root with nothing but a claim replaces that by a claim without an owner, and deletes the folders that it saw
+   before, as in rule 4: what a crash left of a create or a removal, of a graph that is not created again.
+8. Folders have fresh names, so a writer whose graph was replaced writes to a folder that is not read.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
+from gitops.core.faults import Faults
 from gitops.documents.forms import ULID, nullable, record
 from gitops.graph import layout
 from gitops.graph.forms import graph_document, read_document
@@ -196,7 +199,7 @@ class ObjectRoot:
             if not _is_claim(seen):
                 raise self._taken([layout.IDENTITY])
             keys = set(self._store.keys("")) - {layout.IDENTITY}
-            left = sorted(key for key in keys if "/" in key and is_ulid(key.partition("/")[0]))
+            left = sorted(filter(_is_in_graph_folder, keys))
             if keys.difference(left):
                 raise self._taken(keys.difference(left))
         claim = CLAIM.write(_Claim(identity.graph_id))
@@ -210,14 +213,26 @@ class ObjectRoot:
         """Objects below the prefix that the root is in."""
         return self._beside()
 
-    def remove_incarnation(self, graph_id: str) -> None:
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
         """Rule 6."""
         marker = self._store.read(layout.IDENTITY)
         if marker is not None and not _is_claim(marker):
             found = read_document(IDENTITY, marker, self._store.display(layout.IDENTITY))
             if found.graph_id != graph_id or not _swap(self._store, marker, CLAIM.write(_Claim(None))):
                 raise ConflictError(Code.GRAPH_CONFLICT, f"another graph is at {self._uri} now", path=self._uri)
+            faults.reach("engine.delete.before_files")
         self._store.delete_keys(tuple(self._store.keys(graph_id)))
+
+    def reclaim(self) -> None:
+        """Rule 7."""
+        seen = self._store.read(layout.IDENTITY)
+        if seen is None or not _is_claim(seen):
+            return
+        left = sorted(filter(_is_in_graph_folder, self._store.keys("")))
+        # A claim that is there still since before the listing: all folders in that are of creators without one.
+        if not _swap(self._store, seen, CLAIM.write(_Claim(None))):
+            raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is at {self._uri}", path=self._uri)
+        self._store.delete_keys(left)
 
     def tidy(self) -> None:
         """Nothing: whether another creator is dead is unknown, and the next claim removes what it left (rule 4)."""
@@ -332,6 +347,11 @@ class _SubfolderStore:
 
     def _at(self, key: str) -> str:
         return f"{self._name}/{key}"
+
+
+def _is_in_graph_folder(key: str) -> bool:
+    folder, slash, _ = key.partition("/")
+    return bool(slash) and is_ulid(folder)
 
 
 def _swap(store: ObjectStore, old: bytes | None, new: bytes) -> bool:

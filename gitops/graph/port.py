@@ -258,7 +258,8 @@ class GraphEngine(GraphReader, Protocol):
     def finish_delete(self, uri: str) -> None:
         """Finish a delete that was cut short after its point of no return. A graph that opens stays as it is.
 
-        Raises ConflictError `graph_conflict`, GitopsError `graph_unreadable`, `storage_failed`.
+        Of an absent root, remove what interrupted deletes and creates left there. Raises ConflictError `graph_conflict`,
+        GitopsError `graph_unreadable`, `storage_failed`.
         """
         ...
 

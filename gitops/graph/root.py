@@ -17,6 +17,7 @@ from typing import Protocol
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.core.faults import Faults
 from gitops.graph import layout
 from gitops.graph.manifest import GraphIdentity
 from gitops.graph.port import Existence
@@ -147,10 +148,19 @@ class GraphRoot(Protocol):
         """The small objects of the folder or prefix that the root is in: what must outlive it."""
         ...
 
-    def remove_incarnation(self, graph_id: str) -> None:
+    def remove_incarnation(self, graph_id: str, faults: Faults) -> None:
         """Remove the graph with this id and what an interrupted removal of it left, but never another graph.
 
-        The caller holds the lease, unless the root is absent. Afterwards the root is absent. Raises OSError and RemoteError.
+        The caller holds the lease, unless the root is absent. Afterwards the root is absent. `engine.delete.before_files` is
+        reached when it is, and the files are still there. Raises OSError and RemoteError.
+        """
+        ...
+
+    def reclaim(self) -> None:
+        """Remove what interrupted creates and removals left at a root without a graph; a graph stays as it is.
+
+        Where the storage allows it, a create that is still going on cannot be published any more. Raises ConflictError
+        `graph_conflict` where another writer is at the root; OSError and RemoteError.
         """
         ...
 

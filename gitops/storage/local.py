@@ -25,7 +25,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError, system_reason
 from gitops.storage.port import TEMP_PREFIX, split_key, split_prefix
 
-__all__ = ["LocalStore", "delete_tree", "lock_folder", "sync_folder"]
+__all__ = ["LocalStore", "delete_tree", "lock_folder", "remove_set_aside", "set_aside", "sync_folder"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_OBJECT_BYTES = 1 << 28
@@ -166,13 +166,25 @@ def delete_tree(root: Path) -> None:
     The root vanishes in one rename, so that a reader sees the whole tree or none of it; a deletion that a crash cut short
     is finished by the next call. Raises RemoteError `storage_failed`.
     """
-    import shutil
+    set_aside(root)
+    remove_set_aside(root)
 
-    removed = root.parent / f".{root.name}.{os.urandom(8).hex()}.deleted"
+
+def set_aside(root: Path) -> None:
+    """Rename what is at `root` to a hidden name beside it, which `remove_set_aside` knows. Raises as `delete_tree`."""
     try:
         with contextlib.suppress(FileNotFoundError):
-            root.rename(removed)
+            root.rename(root.parent / f".{root.name}.{os.urandom(8).hex()}.deleted")
             sync_folder(root.parent)
+    except OSError as error:
+        raise RemoteError(Code.STORAGE_FAILED, system_reason(error, root)) from error
+
+
+def remove_set_aside(root: Path) -> None:
+    """Remove what was set aside at `root`, by this process or by one that died. Raises as `delete_tree`."""
+    import shutil
+
+    try:
         for left in _renamed_away(root):
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left, onerror=_unless_gone)

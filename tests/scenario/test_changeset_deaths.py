@@ -250,6 +250,22 @@ def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: P
     assert cluster.live("knowledge") == TALL
 
 
+@pytest.mark.parametrize(
+    ("graph", "point"), [("fresh", "cluster_apply.after_graph_create"), ("old", "changeset.commit.after_write")]
+)
+def test_files_of_a_removal_that_died_at_a_free_root_are_gone_with_the_next_run(
+    tmp_path: Path, graph: str, point: str
+) -> None:
+    cluster = Scene(tmp_path).copy()
+    die(cluster, Dying((point, 1)))
+    cluster.twin.cut_removal_short(cluster.uri(graph))
+    if graph == "fresh":
+        del cluster.graphs["fresh"]
+        cluster.save()
+    assert apply_as_planned(cluster).ok
+    assert cluster.twin.left == set()
+
+
 def test_graph_that_has_rows_by_now_is_left_behind_and_planned_so(tmp_path: Path) -> None:
     cluster = Scene(tmp_path).copy()
     die(cluster, Dying(("cluster_apply.after_graph_create", 1)))

@@ -48,6 +48,7 @@ class MemoryEngine:
         self._unknown: set[str] = set()
         self._births = 0
         self._deleted: dict[tuple[str, str], set[str]] = {}
+        self.left: set[str] = set()
         self.calls: Counter[str] = Counter()
 
     def leave_partial_root(self, uri: str) -> None:
@@ -58,6 +59,11 @@ class MemoryEngine:
         """Delete a graph up to the point of no return."""
         self._graphs[uri].deleted = True
         self._deleted.setdefault((uri, order.incarnation), set()).update(order.approvals)
+
+    def cut_removal_short(self, uri: str) -> None:
+        """Free the root of a graph, whose files stay, and are `left`."""
+        del self._graphs[uri]
+        self.left.add(uri)
 
     def lose_sight_of(self, uri: str) -> None:
         """Answer UNKNOWN for this root from now on."""
@@ -224,6 +230,7 @@ class MemoryEngine:
         """The checks of the real one, and one step."""
         self.calls["delete"] += 1
         if uri not in self._graphs:
+            self.left.discard(uri)
             return
         if (half := self._graphs[uri]).deleted and half.incarnation == order.incarnation:
             self._remove(uri, lambda: None)
@@ -239,7 +246,8 @@ class MemoryEngine:
         self._remove(uri, lambda: used.update(order.approvals))
 
     def finish_delete(self, uri: str) -> None:
-        """Forget a graph that is past the point of no return."""
+        """Forget a graph that is past the point of no return, and what is left at a free root."""
+        self.left -= {uri} - self._graphs.keys()
         if uri in self._graphs and self._graphs[uri].deleted:
             self._remove(uri, lambda: None)
 

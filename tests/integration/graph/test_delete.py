@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
 from gitops.graph.history.gc import collect_garbage
+from gitops.graph.layout import IDENTITY
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import find_root
-from tests.support.histories import History
+from gitops.storage.s3 import S3Store
+from tests.support.histories import SCHEMA, History
+from tests.support.s3 import S3Place
 
 
 class Stop(BaseException):
@@ -63,6 +67,14 @@ def code(failure: pytest.ExceptionInfo[GitopsError]) -> str:
     return failure.value.code
 
 
+def left(uri: str) -> list[str]:
+    """The files of graphs at a root that is free, and beside it; the claim without an owner in a bucket is none."""
+    if uri.startswith("s3:"):
+        return [key for key in S3Store(uri).keys("") if key != IDENTITY]
+    beside = Path(uri).parent
+    return [str(path) for path in beside.rglob("*") if path.is_file() and "deleted" not in path.parent.parts]
+
+
 def test_rows_are_those_of_all_branches(history: History) -> None:
     history.people("main", ann=1, bob=2)
     assert engine(history).read(history.uri).rows == 2
@@ -101,20 +113,46 @@ def test_a_writer_that_began_before_the_delete_loses(history: History) -> None:
     assert code(failure) == "graph_exists"
 
 
-@pytest.mark.parametrize("step", ["publish", "marker", "remove"])
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_after_a_crash_the_next_run_finishes_the_delete(history: History, step: str, side: str) -> None:
-    asked, whole = order(history), (side, step) == ("before", "publish")
+@pytest.mark.parametrize("point", [name for name in FAULT_POINTS if name.startswith("engine.delete.")])
+def test_after_a_crash_the_next_run_finishes_the_delete(history: History, point: str) -> None:
+    asked, whole = order(history), point == "engine.delete.before_publish"
     with pytest.raises(Stop):
-        engine(history, At(f"engine.delete.{side}_{step}", die)).delete(history.uri, asked)
+        engine(history, At(point, die)).delete(history.uri, asked)
     if whole:
         assert engine(history).read(history.uri).incarnation == asked.incarnation
     # Past the point of no return no further permission is asked for.
     engine(history).delete(history.uri, asked if whole else DeleteOrder(asked.incarnation, 0, 9, ("B",)))
     assert engine(history).exists(history.uri) is Existence.ABSENT
     assert engine(history).deleted_by(history.uri, asked.incarnation) == {"A"}
+    assert left(history.uri) == []
     again = History(history.uri, start=5_000)
     assert again.ages() == {}
+
+
+@pytest.mark.parametrize("step", ["before_files", "before_remove"])
+def test_files_of_a_removal_that_died_go_with_one_that_does_not_know_its_order(history: History, step: str) -> None:
+    history.people("main", ann=1)
+    with pytest.raises(Stop):
+        engine(history, At(f"engine.delete.{step}", die)).delete(history.uri, order(history))
+    assert left(history.uri)
+    engine(history).finish_delete(history.uri)
+    assert left(history.uri) == []
+    assert engine(history).exists(history.uri) is Existence.ABSENT
+
+
+def test_create_in_a_bucket_is_over_and_its_files_are_gone_once_its_root_is_cleared(s3: S3Place) -> None:
+    uri = f"{s3.root}/graphs/g.omni"
+    slow = History(uri, b"")
+    staged = engine(slow).prepare_create(uri, SCHEMA, actor=None)
+    assert left(uri)
+    engine(slow).finish_delete(uri)
+    assert left(uri) == []
+    with pytest.raises(ConflictError) as failure:
+        staged.publish()
+    assert code(failure) == "graph_conflict"
+    assert History(uri).ages() == {}
+    engine(slow).finish_delete(uri)
+    assert History(uri, b"").ages() == {}
 
 
 class _SlowRemoval:
