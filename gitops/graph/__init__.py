@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gitops.graph.history.purge import purge_dropped
     from gitops.graph.history.verify import verify_graph
     from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
+    from gitops.graph.manifest import Manifest
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
@@ -43,6 +44,7 @@ __all__ = [
     "LoadError",
     "LoadMode",
     "LoadRequest",
+    "Manifest",
     "MutationOptions",
     "Mutator",
     "OptimizeOptions",
@@ -92,6 +94,7 @@ _HOMES = {
     "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
+    "manifest": ("Manifest",),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),

@@ -148,9 +148,10 @@ class LoadPublisher:
             )
             changed = {**snapshot.manifest.tables, **dict(zip(keys, written, strict=True))}
             self._context.faults.reach("engine.load.staged")
-            version = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed).publish()
+            staged = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed)
+            staged.publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
-        return LoadResult(version, rows)
+        return LoadResult(staged.manifest.n, rows, staged.manifest)
 
     def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
         """Make the version of one table that has the rows of the load."""

@@ -13,7 +13,6 @@ from gitops.graph.manifest import CommitRef, Manifest
 
 if TYPE_CHECKING:
     from gitops.core.diagnostics import Diagnostics
-    from gitops.language.schema.steps import MigrationStep
 
 
 class GraphOutcome:
@@ -54,12 +53,25 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def _commit_of(published: Manifest | None) -> str | None:
+    return None if published is None else published.txn_id
+
+
 @dataclass(frozen=True, slots=True)
 class LoadResult(GraphReport):
-    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`)."""
+    """The version that has the rows, and the number of rows taken by table key (`node:T`, `edge:E`).
+
+    `published` is what the load published, None if it had no record.
+    """
 
     manifest_version: int
     rows: Mapping[str, int]
+    published: Manifest | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        taken = {"manifest_version": self.manifest_version, "rows": dict(sorted(self.rows.items()))}
+        return {**taken, "commit": _commit_of(self.published)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +133,22 @@ class QueryRows(GraphOutcome):
 
 @dataclass(frozen=True, slots=True)
 class MutationResult(GraphReport):
-    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there."""
+    """What the statements affected, and the version that has it; when nothing `changed`, the version that was there.
+
+    `published` is what the mutation published, None when nothing changed.
+    """
 
     affected_nodes: int
     affected_edges: int
     manifest_version: int
     changed: bool
+    published: Manifest | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain JSON."""
         affected = {"affectedNodes": self.affected_nodes, "affectedEdges": self.affected_edges}
-        return {**affected, "manifest_version": self.manifest_version, "changed": self.changed}
+        published = {"changed": self.changed, "commit": _commit_of(self.published)}
+        return {**affected, "manifest_version": self.manifest_version, **published}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +287,10 @@ class RowProblem:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult(GraphReport):
-    """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key."""
+    """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key.
+
+    `published` is what the merge published, None if it published nothing.
+    """
 
     status: MergeStatus
     source: str
@@ -279,120 +299,9 @@ class MergeResult(GraphReport):
     commit: str
     rows: Mapping[str, int] = field(default_factory=dict)
     conflicts: tuple[RowProblem, ...] = ()
+    published: Manifest | None = field(default=None, metadata=TEXT_ONLY)
 
     @property
     def ok(self) -> bool:
         """Whether there is no conflict."""
         return not self.conflicts
-
-
-@dataclass(frozen=True, slots=True)
-class StepEffect:
-    """One step and how many rows it touches: all rows of the table, or for a dropped property those that lose a value.
-
-    `rows` is None for a step that touches no table.
-    """
-
-    step: MigrationStep
-    rows: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The step as plain JSON, with its rows."""
-        return {**self.step.to_json(), "rows": self.rows}
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewReport(GraphOutcome):
-    """What the migration does; `tables` has the rows of each table afterwards, empty when it is not supported."""
-
-    supported: bool
-    manifest_version: int
-    steps: tuple[StepEffect, ...]
-    tables: dict[str, int]
-
-    @property
-    def ok(self) -> bool:
-        """Whether the graph can be migrated."""
-        return self.supported
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizeResult(GraphReport):
-    """What was done, by table key; `manifest_version` is the newest version afterwards."""
-
-    manifest_version: int
-    tables: dict[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class GcResult(GraphReport):
-    """What was removed, or with `dry_run` what would be; `bytes` is then an estimate."""
-
-    dry_run: bool
-    manifests: int
-    table_versions: Mapping[str, tuple[int, ...]]
-    paths: tuple[str, ...]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeResult(GraphReport):
-    """What went, or with `dry_run` would go: types by table key, and properties by the key of their table.
-
-    `manifest_version` is the newest version afterwards.
-    """
-
-    dry_run: bool
-    manifest_version: int
-    types: tuple[str, ...]
-    properties: Mapping[str, tuple[str, ...]]
-
-
-class VerifyFindingCode(StrEnum):
-    """What is wrong, or worth a note."""
-
-    DOCUMENT_UNREADABLE = "document_unreadable"
-    MANIFEST_UNREADABLE = "manifest_unreadable"
-    VERSION_MISSING = "version_missing"
-    PARENT_MISMATCH = "parent_mismatch"
-    BRANCH_WITHOUT_VERSION = "branch_without_version"
-    SCHEMA_DAMAGED = "schema_damaged"
-    TABLES_MISMATCH = "tables_mismatch"
-    TABLE_UNREADABLE = "table_unreadable"
-    COLUMNS_MISMATCH = "columns_mismatch"
-    ROWS_MISMATCH = "rows_mismatch"
-    RULE_BROKEN = "rule_broken"
-    UNREFERENCED = "unreferenced"
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyFinding:
-    """One finding and the place that it is about."""
-
-    code: VerifyFindingCode
-    path: str
-    detail: str
-
-    @property
-    def is_problem(self) -> bool:
-        """Whether anything is wrong; a note is not."""
-        return self.code is not VerifyFindingCode.UNREFERENCED
-
-    def to_json(self) -> dict[str, Any]:
-        """The finding as plain JSON."""
-        return {"code": self.code.value, "problem": self.is_problem, "path": self.path, "detail": self.detail}
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport(GraphReport):
-    """All findings, and how much was looked at."""
-
-    deep: bool
-    manifests: int
-    table_versions: int
-    findings: tuple[VerifyFinding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return not any(finding.is_problem for finding in self.findings)

@@ -10,13 +10,13 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gitops.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
 from gitops.graph.results import (
     BranchCreated,
     BranchDeleted,
     BranchList,
     DiffSummary,
     ExportResult,
-    GcResult,
     GraphDescription,
     GraphOutcome,
     LoadRefusal,
@@ -24,13 +24,9 @@ from gitops.graph.results import (
     MergeResult,
     MergeStatus,
     MutationResult,
-    OptimizeResult,
-    PreviewReport,
-    PurgeResult,
     QueryRows,
     RowChange,
     RowList,
-    VerifyReport,
     VersionDescription,
     VersionLog,
 )

@@ -232,12 +232,14 @@ def test_parameters_may_come_as_json(run: Run, tmp_path: Path) -> None:
 
 def test_a_mutation_is_one_version_or_none(run: Run) -> None:
     changed = run("mutate", "rename", "--param", "code=B", "--param", "name=Beech", "--json").json
+    head = run("log", "--limit", "1", "--json").json["commits"][0]
     assert changed == {
         "ok": True,
         "affectedNodes": 1,
         "affectedEdges": 0,
         "manifest_version": 3,
         "changed": True,
+        "commit": head["commit"],
         "diagnostics": [],
     }
     nothing = run("mutate", "rename", "--param", "code=Z")

@@ -24,7 +24,7 @@ from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.retention import Retention
 from gitops.graph.load import LoadMode, LoadRequest, load_records
-from gitops.graph.results import GcResult
+from gitops.graph.maintenance import GcResult
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.write.mutate import MutationOptions, Mutator

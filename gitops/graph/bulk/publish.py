@@ -221,7 +221,7 @@ def _find_published(plan: BulkPlan, snapshot: Snapshot, parts: Sequence[BulkPart
             rows = Counter[str]()
             for part in parts:
                 rows[part.key] += part.rows
-            return LoadResult(n, dict(rows))
+            return LoadResult(n, dict(rows), manifest)
     return None
 
 

@@ -35,8 +35,8 @@ from gitops.graph.history.retention import (
     read_manifests,
 )
 from gitops.graph.lines import INTERNAL, read_branches, read_floor, write_floor
+from gitops.graph.maintenance import GcResult
 from gitops.graph.manifest import line_numbers
-from gitops.graph.results import GcResult
 from gitops.graph.root import GraphFolder, tables_at_once
 from gitops.graph.snapshot import Snapshot, open_snapshot
 from gitops.graph.staged import WriteContext

@@ -73,7 +73,7 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
             message=context.message or f"merge branch {origin.branch}",
         )
         version = staged.publish()
-    return MergeResult(status, source, into, version, staged.manifest.txn_id, rows)
+    return MergeResult(status, source, into, version, staged.manifest.txn_id, rows, published=staged.manifest)
 
 
 class _Merge:

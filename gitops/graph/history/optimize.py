@@ -22,8 +22,8 @@ from gitops.core.errors import ConflictError, RemoteError
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.layout import MAIN
+from gitops.graph.maintenance import OptimizeResult
 from gitops.graph.manifest import TableEntry
-from gitops.graph.results import OptimizeResult
 from gitops.graph.root import GraphFolder
 from gitops.graph.search.text import TEXT_INDEX, usable
 from gitops.graph.search.vector import METRIC

@@ -15,8 +15,8 @@ from gitops.graph.engine import LanceEngine, plan_migration
 from gitops.graph.history.branches import make_branch, remove_branch
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.lines import INTERNAL
+from gitops.graph.maintenance import PreviewReport, StepEffect
 from gitops.graph.manifest import TableEntry
-from gitops.graph.results import PreviewReport, StepEffect
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.staged import WriteContext
 from gitops.graph.tables import open_table

@@ -12,9 +12,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from gitops.graph.history.leases import hold_lease
+from gitops.graph.maintenance import PurgeResult
 from gitops.graph.manifest import DroppedTable, find_manifest, line_numbers
 from gitops.graph.migrate import copy_table
-from gitops.graph.results import PurgeResult
 from gitops.graph.snapshot import find_root, open_snapshot
 from gitops.graph.staged import StagedVersion, WriteContext, require_no_branches
 

@@ -20,8 +20,8 @@ from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
 from gitops.graph.image import GraphImage
 from gitops.graph.lines import Line, read_branches, read_floor
+from gitops.graph.maintenance import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.manifest import Manifest, TableEntry, line_numbers, read_manifest
-from gitops.graph.results import VerifyFinding, VerifyFindingCode, VerifyReport
 from gitops.graph.root import tables_at_once
 from gitops.graph.snapshot import Snapshot, open_snapshot, table_keys
 from gitops.graph.tables import declared_type, driver_message, key_columns, open_table

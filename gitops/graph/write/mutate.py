@@ -13,6 +13,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, ConflictError, GitopsError
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.layout import MAIN
+from gitops.graph.manifest import Manifest
 from gitops.graph.results import MutationResult
 from gitops.graph.search.embedding import Embedder
 from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
@@ -106,12 +107,12 @@ class Mutator:
                 if not changes.touched():
                     return MutationResult(0, 0, snapshot.manifest.n, changed=False)
                 _check_final_image(run)
-                version = self._publish(snapshot, changes, options.actor)
-            return MutationResult(run.nodes, run.edges, version, changed=True)
+                published = self._publish(snapshot, changes, options.actor)
+            return MutationResult(run.nodes, run.edges, published.n, changed=True, published=published)
 
         return retry_until_published(attempt, self._pause)
 
-    def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> int:
+    def _publish(self, snapshot: Snapshot, changes: GraphChanges, actor: str | None) -> Manifest:
         """Stage the changes of each table in one new version of it, and publish them together."""
         self._faults.reach("engine.mutate.before_tables")
         base = snapshot.manifest
@@ -130,7 +131,9 @@ class Mutator:
             tables[key] = writer.finish(recount=True)
         self._faults.reach("engine.mutate.staged")
         context = WriteContext(self._clock, self._ids, actor, faults=self._faults)
-        return StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables}).publish()
+        version = StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables})
+        version.publish()
+        return version.manifest
 
 
 def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:

@@ -18,7 +18,8 @@ from gitops.graph.history.leases import hold_lease, read_leases
 from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches, read_floor, write_floor
-from gitops.graph.results import GcResult, MergeStatus
+from gitops.graph.maintenance import GcResult
+from gitops.graph.results import MergeStatus
 from gitops.graph.snapshot import ReadTarget, open_snapshot
 from tests.support.histories import SCHEMA, History, person, read_rows, version_numbers
 from tests.support.s3 import S3Place

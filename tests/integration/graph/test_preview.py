@@ -16,7 +16,7 @@ from gitops.graph.history.merge import merge_branch
 from gitops.graph.history.preview import preview_migration
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
-from gitops.graph.results import PreviewReport
+from gitops.graph.maintenance import PreviewReport
 from gitops.graph.snapshot import open_snapshot
 from tests.support.histories import History, knows, person
 from tests.support.s3 import S3Place

@@ -13,7 +13,7 @@ from gitops.graph.history.branches import create_branch
 from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.lines import read_branches
-from gitops.graph.results import VerifyFindingCode
+from gitops.graph.maintenance import VerifyFindingCode
 from gitops.graph.snapshot import ReadTarget
 from tests.support.histories import History, knows
 

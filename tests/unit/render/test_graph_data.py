@@ -8,20 +8,9 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph import results
-from gitops.graph.results import (
-    GcResult,
-    GraphDescription,
-    GraphOutcome,
-    GraphReport,
-    LoadRefusal,
-    LoadResult,
-    PurgeResult,
-    RowList,
-    VerifyFinding,
-    VerifyFindingCode,
-    VerifyReport,
-)
+from gitops.graph import maintenance, results
+from gitops.graph.maintenance import GcResult, PurgeResult, VerifyFinding, VerifyFindingCode, VerifyReport
+from gitops.graph.results import GraphDescription, GraphOutcome, GraphReport, LoadRefusal, LoadResult, RowList
 from gitops.render.graph_data import graph_form, graph_text
 
 REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATCH, "nodes/x", "3 rows\x1b"),))
@@ -29,7 +18,8 @@ REPORT = VerifyReport(False, 2, 3, (VerifyFinding(VerifyFindingCode.ROWS_MISMATC
 
 def outcomes() -> set[type]:
     """Every kind of result that a command has."""
-    found = {each for each in vars(results).values() if isinstance(each, type) and issubclass(each, GraphOutcome)}
+    named = (*vars(results).values(), *vars(maintenance).values())
+    found = {each for each in named if isinstance(each, type) and issubclass(each, GraphOutcome)}
     return found - {GraphOutcome, GraphReport}
 
 
@@ -50,6 +40,7 @@ def test_the_envelope_has_the_result_between_its_state_and_its_diagnostics():
         "ok": True,
         "manifest_version": 3,
         "rows": {"node:P": 1},
+        "commit": None,
         "diagnostics": [],
     }
     assert list(graph_form(REPORT)) == ["ok", "deep", "manifests", "table_versions", "findings", "diagnostics"]
