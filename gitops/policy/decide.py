@@ -24,6 +24,7 @@ MAIN = "main"
 class AccessRequest:
     """An actor who wants to do something; `query` is the name of a stored query that it invokes.
 
+    An empty `actor` is that of a request without an identity; no policy permits it anything.
     What reads and names no branch is about `main`; the caller says so.
     """
 

@@ -57,8 +57,8 @@ class StoredQuery:
 class ServedGraph:
     """One graph as it is served: where it is, its schema, its stored queries in order of names, and who decides about access.
 
-    `engine` is None where no bundle is bound to it. `drifted` says that the live schema is not the applied one. `cache` keeps
-    what was read of immutable versions, and is shared with the generations that serve the same graph.
+    `engine` is None where no bundle is bound to it; `policy_digest` is that of the bundle. `drifted` says that the live schema
+    is not the applied one. `cache` keeps what was read of immutable versions, and is shared between graphs and generations.
     """
 
     graph_id: str
@@ -70,14 +70,15 @@ class ServedGraph:
     engine: PolicyEngine | None
     cache: ReadCache
     drifted: bool = False
+    policy_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
 
-    `guarded` says whether any bundle of the revision is bound to the server or a graph, served or not; `warnings` are what boot
-    found that does not keep it from serving.
+    `engine` decides about the server, and `policy_digest` is that of its bundle. `guarded` says whether any bundle of the
+    revision is bound to the server or a graph, served or not; `warnings` are what boot found that does not keep it from serving.
     """
 
     revision: RevisionIdentity
@@ -86,3 +87,4 @@ class Generation:
     quarantined: Mapping[str, tuple[Diagnostic, ...]]
     guarded: bool
     warnings: tuple[Diagnostic, ...] = ()
+    policy_digest: str | None = None

@@ -1,0 +1,37 @@
+"""Codes of the query server: what keeps it from serving the applied revision of a cluster."""
+
+TABLE = """
+exclusive_boot_source | E | two sources to serve from are given
+  --cluster stands beside a URI, --target or --config, and none of them has precedence
+  -> keep --cluster, and drop the other one: gitops serve --cluster DIR
+cluster_recovery_unattributed | E | an interrupted operation names no graph
+  the graph id of a recovery record is blank, so it is not known which graph is half changed
+  -> restore the record from a backup; without a backup, compare graph and ledger with gitops status, and move it away
+cluster_no_healthy_graphs | E | every applied graph is quarantined
+  each graph of the applied revision has a problem of its own, so nothing is left to serve
+  -> correct the problems of the graphs above, then start the server again
+policy_binding_unrecognized | E | a recorded binding is of no known form
+  a binding of the ledger is neither cluster nor the address of a graph
+  -> apply again, which records the bindings of cluster.yaml: gitops apply
+stored_query_invalid | E | a stored query does not parse, or is not in its blob
+  the blob was applied by a release with another grammar, or declares no query of the recorded name
+  -> record what is damaged: gitops refresh; then publish it again: gitops apply; then start the server again
+stored_query_check_failed | E | a stored query does not match the live schema
+  the schema of the graph was changed other than by an apply, or a release with other rules applied the query
+  -> correct the query or the schema, then apply: gitops apply; then start the server again
+schema_drift | W | the live schema of a graph is not the applied one
+  the graph was migrated other than by an apply, or a past revision is served
+  -> record what is live: gitops refresh; then bring it to what is declared: gitops apply
+token_source_invalid | E | the bearer tokens cannot be used
+  a source of tokens cannot be read, is not a JSON object of texts, or has a blank or repeated actor or token
+  -> write one JSON object, {"ACTOR": "TOKEN"}, to a file, and name it in OMNIGRAPH_SERVER_BEARER_TOKENS_FILE
+auth_not_configured | E | who may ask this server is not configured
+  no bearer token and no policy exist, and nothing says that everybody may ask
+  -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE; or let everybody read and write: gitops serve --unauthenticated
+policy_without_tokens | E | a policy is applied, and no bearer token exists
+  a policy decides by actors, and without tokens no request has one; --unauthenticated does not change that
+  -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE, or remove the policy from cluster.yaml and apply: gitops apply
+revision_unknown | E | the ledger does not have the revision to serve
+  no entry of the ledger has a state with this digest; a ledger in a folder or bucket keeps only the newest one
+  -> list the entries: gitops log; or serve the newest revision: leave out --revision
+"""
