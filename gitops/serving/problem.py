@@ -12,7 +12,7 @@ from typing import Any
 
 from gitops.core.dataclass import dataclass
 
-__all__ = ["ApiCode", "ApiProblem", "ProblemError"]
+__all__ = ["ApiCode", "ApiProblem", "ProblemError", "bad_request", "not_found"]
 
 
 class ApiCode(StrEnum):
@@ -52,3 +52,13 @@ class ProblemError(Exception):
         """The exception's text is that of the problem."""
         super().__init__(problem.message)
         self.problem = problem
+
+
+def bad_request(message: str) -> ProblemError:
+    """A request that cannot be understood or carried out as it is."""
+    return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message))
+
+
+def not_found(message: str) -> ProblemError:
+    """A name that leads nowhere."""
+    return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, message))

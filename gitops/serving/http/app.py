@@ -1,0 +1,239 @@
+"""The ASGI application: what happens to every request, in this order.
+
+1. The request gets an id, and the generation that it is answered from.
+2. Its path leads to a route, or nowhere. Only `public` routes go on without the next step.
+3. The bearer token says who asks.
+4. The id in the path leads to a graph.
+5. The method, the expected revision, then the type, size and form of the body are looked at.
+6. The handler asks for permission, does its work, and answers. A problem on the way becomes the one envelope.
+7. The answer goes out with the revision that it is of. A record of the request goes to the log, without headers and values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+from gitops.core.canonical import digest
+from gitops.core.errors import GitopsError
+from gitops.serving.generation import ServedGraph
+from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
+from gitops.serving.http.call import Call, ClientGoneError
+from gitops.serving.http.context import HttpContext
+from gitops.serving.http.errors import problem_of
+from gitops.serving.http.matching import Match, RouteTable, is_graph_id
+from gitops.serving.http.route import Route
+from gitops.serving.http.work import Admission, Workers
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
+
+__all__ = ["HttpApp"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_OK = 200
+
+
+class HttpApp:
+    """Answers requests. Close it after the last one."""
+
+    def __init__(self, context: HttpContext, routes: Iterable[Route]) -> None:
+        """Routes and what they need."""
+        self._context = context
+        self._table = RouteTable(routes)
+        self._workers = Workers(context.limits.threads)
+        self._admission = Admission(context.limits)
+
+    def close(self) -> None:
+        """Finish the work that has begun."""
+        self._workers.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
+        if scope["type"] == "http":
+            await self._exchange(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            self.close()
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await send({"type": f"{scope['type']}.close", "code": 1000})
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = self._context
+        started = context.clock.monotonic()
+        generation = context.generations.current()
+        call = Call(scope, receive, context, self._workers, self._admission, generation, "")
+        answer: Answer | StreamAnswer | None = None
+        sent = 0
+        try:
+            answer = await self._answered(call)
+            sent = await _send(call, answer, self._headers(call, answer), send)
+        finally:
+            self._record(call, answer, sent, context.clock.monotonic() - started)
+
+    async def _answered(self, call: Call) -> Answer | StreamAnswer | None:
+        """The answer; None where nobody waits for it any more."""
+        try:
+            given = call.header("x-request-id")
+            call.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._context.ids.ulid()
+            return _cached(call, await self._handled(call))
+        except ClientGoneError:
+            return None
+        except ProblemError as error:
+            return problem_answer(error.problem)
+        except GitopsError as error:
+            problem = problem_of(error)
+            if problem.code is ApiCode.INTERNAL:
+                self._defect(call, f"{error.code}: {error.detail}")
+            return problem_answer(problem)
+        except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not
+            self._defect(call, f"{type(error).__name__}: {error}")
+            return problem_answer(
+                ApiProblem(500, ApiCode.INTERNAL, "the request failed; the log of the server says why")
+            )
+
+    async def _handled(self, call: Call) -> Answer | StreamAnswer:
+        match = self._table.find(call.method, call.raw_path)
+        if match.route is None or not match.route.public:
+            call.actor = self._context.gate.authenticate(call.header("authorization"))
+        graph = self._graph(call, match)
+        route = match.route
+        if route is None:
+            raise _no_route(match)
+        call.resolve(route, match.values, graph)
+        _check_revision(call)
+        if route.body is not None:
+            if not route.body_optional:
+                call.require_media_type(JSON)
+            call.require_identity()
+            call.body = await call.read_json(route.body)
+            if call.body is None and not route.body_optional:
+                raise bad_request("the body is empty; a JSON object is expected")
+        answer = await route.handler(call)
+        if route.successor is None:
+            return answer
+        deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
+        return replace(answer, headers={**answer.headers, **deprecated})
+
+    def _graph(self, call: Call, match: Match) -> ServedGraph | None:
+        graph_id = match.graph_id
+        if graph_id is None:
+            return None
+        if not is_graph_id(graph_id):
+            raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
+        graph = call.generation.graphs.get(graph_id)
+        if graph is None:
+            raise not_found(f"graph '{graph_id}' not found")
+        return graph
+
+    def _headers(self, call: Call, answer: Answer | StreamAnswer | None) -> list[tuple[bytes, bytes]]:
+        if answer is None:
+            return []
+        headers = {
+            "Content-Type": answer.media_type,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "X-Request-Id": call.request_id,
+            REVISION: f"sha256:{call.generation.revision.digest}",
+            **answer.headers,
+        }
+        if answer.status == 401:  # noqa: PLR2004
+            headers["WWW-Authenticate"] = "Bearer"
+        if isinstance(answer, Answer):
+            headers["Content-Length"] = str(len(answer.body))
+        return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    def _defect(self, call: Call, what: str) -> None:
+        self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
+
+    def _record(self, call: Call, answer: Answer | StreamAnswer | None, sent: int, seconds: float) -> None:
+        self._context.log(
+            {
+                "event": "request",
+                "request_id": call.request_id,
+                "method": call.method,
+                "route": call.operation,
+                "graph": call.graph_id,
+                "actor": call.actor,
+                "status": None if answer is None else answer.status,
+                "bytes": sent,
+                "ms": round(seconds * 1000, 3),
+                "revision": call.generation.revision.digest,
+            }
+        )
+
+
+def _no_route(match: Match) -> ProblemError:
+    if not match.allowed:
+        return not_found("the address leads to nothing")
+    allowed = ", ".join(match.allowed)
+    message = f"the method is not allowed here; allowed: {allowed}"
+    return ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
+
+
+def _check_revision(call: Call) -> None:
+    """Raise ProblemError 412 where the request is for another revision."""
+    expected = call.header(EXPECTED_REVISION)
+    actual = f"sha256:{call.generation.revision.digest}"
+    if expected is not None and expected != actual:
+        more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
+        raise ProblemError(ApiProblem(412, None, "the server serves another revision", more))
+
+
+def _cached(call: Call, answer: Answer | StreamAnswer) -> Answer | StreamAnswer:
+    """The answer with its tag, or 304 for a client that has it."""
+    if not call.is_cached or not isinstance(answer, Answer) or answer.status != _OK:
+        return answer
+    tag = f'"{digest(answer.body)[:32]}"'
+    headers = {**answer.headers, "ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+    known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
+    if tag in known or "*" in known:
+        return Answer(304, b"", answer.media_type, headers)
+    return Answer(answer.status, answer.body, answer.media_type, headers)
+
+
+async def _send(
+    call: Call, answer: Answer | StreamAnswer | None, headers: list[tuple[bytes, bytes]], send: Send
+) -> int:
+    """Send it; how many bytes of the body were sent."""
+    if answer is None:
+        return 0
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    if isinstance(answer, Answer):
+        body = b"" if call.method == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return len(body)
+    sending = asyncio.ensure_future(_send_pieces(answer, send))
+    gone = asyncio.ensure_future(call.until_gone())
+    try:
+        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            sending.cancel()
+            await asyncio.wait((sending,))
+            return 0
+        return sending.result()
+    finally:
+        gone.cancel()
+        sending.cancel()
+
+
+async def _send_pieces(answer: StreamAnswer, send: Send) -> int:
+    sent = 0
+    try:
+        async for piece in answer.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            sent += len(piece)
+    finally:
+        close = getattr(answer.pieces, "aclose", None)
+        if close is not None:
+            await close()
+    await send({"type": "http.response.body", "body": b""})
+    return sent

@@ -1,0 +1,237 @@
+"""What a handler sees of a request, and what it can do for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from gitops.policy.bundle import Action
+from gitops.policy.decide import MAIN
+from gitops.serving.generation import Generation, ServedGraph
+from gitops.serving.http.bodies import Model, read_json
+from gitops.serving.http.context import AccessQuestion, HttpContext
+from gitops.serving.http.route import Route
+from gitops.serving.http.work import Admission, Workers
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
+
+__all__ = ["Call", "ClientGoneError", "canonical_branch"]
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+_QUERY_FIELDS = 64
+# Larger ones are read in a thread, so that other requests do not wait for it.
+_SMALL_BODY = 64 * 1024
+
+
+class ClientGoneError(Exception):
+    """The client went away before its request was complete."""
+
+
+class Call:
+    """One request: matched, authenticated, and its graph resolved. `graph` raises for a route that is not about one.
+
+    `generation` stays the same for the whole request. `actor` is None where no token is asked for. `values` are those of the
+    path, `body` is the document that was read for a route with a body.
+    """
+
+    def __init__(
+        self,
+        scope: Mapping[str, Any],
+        receive: Receive,
+        context: HttpContext,
+        workers: Workers,
+        admission: Admission,
+        generation: Generation,
+        request_id: str,
+    ) -> None:
+        """As it arrived; the application fills in the rest."""
+        self.context, self.generation, self.request_id = context, generation, request_id
+        self.actor: str | None = None
+        self.values: Mapping[str, str] = {}
+        self.body: Any = None
+        self._route: Route | None = None
+        self._graph: ServedGraph | None = None
+        self._scope, self._receive = scope, receive
+        self._workers, self._admission = workers, admission
+
+    # What was asked
+
+    @property
+    def method(self) -> str:
+        """The method."""
+        return str(self._scope["method"])
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it was sent."""
+        return bytes(self._scope["raw_path"])
+
+    @property
+    def route(self) -> Route:
+        """The route."""
+        if self._route is None:
+            raise LookupError("the request has no route")
+        return self._route
+
+    @property
+    def operation(self) -> str | None:
+        """The operation of the route; None where there is no route."""
+        return None if self._route is None else self._route.operation
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether its answer gets a tag."""
+        return self._route is not None and self._route.cached
+
+    @property
+    def graph(self) -> ServedGraph:
+        """The graph that the path names."""
+        if self._graph is None:
+            raise LookupError("the route is not about a graph")
+        return self._graph
+
+    @property
+    def graph_id(self) -> str | None:
+        """The id of that graph; None where there is none."""
+        return None if self._graph is None else self._graph.graph_id
+
+    def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
+        """Where the request leads."""
+        self._route, self.values, self._graph = route, values, graph
+
+    def header(self, name: str) -> str | None:
+        """A header; `name` in lower case. Raises ProblemError 400 where it is given twice, or is not text."""
+        wanted = name.encode()
+        found = [value for key, value in self._scope["headers"] if key == wanted]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise bad_request(f"the header {name} is given twice")
+        try:
+            return str(found[0].decode("utf-8"))
+        except UnicodeDecodeError:
+            raise bad_request(f"the header {name} is not UTF-8") from None
+
+    def query(self) -> dict[str, str]:
+        """The query parameters. Raises ProblemError 400 for one that is unknown, given twice, or missing."""
+        raw = self._scope["query_string"].decode("latin-1")
+        try:
+            pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS)
+        except ValueError:
+            raise bad_request("the query parameters are not UTF-8, or too many") from None
+        declared = {each.name: each for each in self.route.query}
+        found: dict[str, str] = {}
+        for name, value in pairs:
+            if name not in declared:
+                known = ", ".join(declared) or "none"
+                raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
+            if name in found:
+                raise bad_request(f"the query parameter '{name}' is given twice")
+            found[name] = value
+        for each in declared.values():
+            if each.required and each.name not in found:
+                raise bad_request(f"the query parameter '{each.name}' is missing")
+        return found
+
+    # Its body
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises ProblemError 413 beyond the limit of the route, ClientGoneError."""
+        limit, taken = self.route.limit, 0
+        announced = self.header("content-length") or "0"
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            raise _too_large(limit)
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            piece = message.get("body", b"")
+            taken += len(piece)
+            if taken > limit:
+                raise _too_large(limit)
+            if piece:
+                yield piece
+            if not message.get("more_body", False):
+                return
+
+    async def read_body(self) -> bytes:
+        """The whole body. Raises as `pieces`."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def read_json(self, model: type[M]) -> M | None:
+        """The body as a document of this form; None where it is empty or `null`. Raises ProblemError 400; as `pieces`."""
+        data = await self.read_body()
+        if len(data) <= _SMALL_BODY:
+            return read_json(model, data)
+        return await self.work(lambda: read_json(model, data))
+
+    def require_media_type(self, expected: str) -> None:
+        """Raises ProblemError 415 where the body is announced as anything else, or as compressed."""
+        given = (self.header("content-type") or "").partition(";")[0].strip().lower()
+        if given != expected:
+            raise _unsupported(f"set the content type to {expected}")
+        self.require_identity()
+
+    def require_identity(self) -> None:
+        """Raises ProblemError 415 where the body is announced as compressed."""
+        if (self.header("content-encoding") or "identity").strip().lower() != "identity":
+            raise _unsupported("send the body without compression")
+
+    async def until_gone(self) -> None:
+        """Wait until the client goes away. Only after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    # What it does
+
+    def require(
+        self,
+        action: Action,
+        *,
+        branch: str | None = None,
+        target_branch: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500."""
+        self.context.gate.authorize(
+            self.generation,
+            AccessQuestion(action, self.actor, self._graph, branch, target_branch, query, self.request_id),
+        )
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """The result of work on graphs, which is done in a thread."""
+        return await self._workers.run(work)
+
+    async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
+        """The result of a change of a branch, alone on it, which counts as `nbytes` of the actor's share.
+
+        It is finished also where the client goes away. Raises ProblemError 429.
+        """
+        workers, uri = self._workers, self.graph.uri
+        return await workers.finish(
+            self._admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
+        )
+
+
+def canonical_branch(given: str | None) -> str:
+    """The name of a branch without space around it, `main` where none is given. Raises ProblemError 400 for a blank one."""
+    if given is None:
+        return MAIN
+    name = given.strip()
+    if not name:
+        raise bad_request("the name of the branch is blank; leave it out for main")
+    return name
+
+
+def _too_large(limit: int) -> ProblemError:
+    # What is left of the body is not read, so nothing else can follow on the connection.
+    problem = ApiProblem(
+        413, ApiCode.BAD_REQUEST, f"the body has more than {limit} bytes", headers={"Connection": "close"}
+    )
+    return ProblemError(problem)
+
+
+def _unsupported(message: str) -> ProblemError:
+    return ProblemError(ApiProblem(415, ApiCode.BAD_REQUEST, message))

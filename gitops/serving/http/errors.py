@@ -1,0 +1,93 @@
+"""What an answer says of each failure of the graph database: one table.
+
+Tests hold it to the codes that the graph database, its storage and the languages can raise. What is not the caller's business,
+such as where files are, is said by the fixed summary of the code; the log of the server has the whole message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gitops.core.codes import REGISTRY, Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.serving.problem import ApiCode, ApiProblem
+
+__all__ = ["OUTCOMES", "problem_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A status and code; `member` is the additive member that tells it from others. `shown` says the message itself."""
+
+    status: int
+    code: ApiCode | None
+    member: str | None = None
+    shown: bool = True
+
+
+_INVALID = Outcome(400, ApiCode.BAD_REQUEST)
+_GONE = Outcome(404, ApiCode.NOT_FOUND, shown=False)
+_CONFLICT = Outcome(409, ApiCode.CONFLICT)
+_LIMIT = Outcome(413, ApiCode.BAD_REQUEST, "resource_limit")
+_FAILED = Outcome(500, ApiCode.INTERNAL, shown=False)
+
+OUTCOMES: Mapping[Code, Outcome] = MappingProxyType(
+    {
+        Code.QUERY_PARSE_ERROR: _INVALID,
+        Code.QUERY_TYPECHECK_ERROR: _INVALID,
+        Code.QUERY_UNKNOWN: _INVALID,
+        Code.QUERY_PARAMS_INVALID: _INVALID,
+        Code.QUERY_LITERAL_INVALID: _INVALID,
+        Code.QUERY_UNSUPPORTED: _INVALID,
+        Code.MUTATION_INVALID: _INVALID,
+        Code.MUTATION_MIXED: _INVALID,
+        Code.GRAPH_DATA_INVALID: _INVALID,
+        Code.GRAPH_BRANCH_NAME: _INVALID,
+        Code.GRAPH_TYPE_UNKNOWN: Outcome(400, ApiCode.BAD_REQUEST, shown=False),
+        Code.GRAPH_MIGRATION_UNSUPPORTED: _INVALID,
+        Code.SCHEMA_PARSE_ERROR: _INVALID,
+        Code.SCHEMA_CATALOG_ERROR: _INVALID,
+        Code.USAGE_ERROR: _INVALID,
+        Code.GRAPH_BRANCH_MISSING: _GONE,
+        Code.GRAPH_VERSION_UNKNOWN: _GONE,
+        Code.GRAPH_VERSION_GONE: _GONE,
+        Code.GRAPH_DELETED: _GONE,
+        Code.GRAPH_BRANCH_EXISTS: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_HAS_BRANCHES: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_MERGE_SCHEMA: _CONFLICT,
+        Code.QUERY_TARGET_DIFFERS: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_RESTORE_REFUSED: _CONFLICT,
+        Code.KEY_CONFLICT: Outcome(409, ApiCode.CONFLICT, "key_conflict"),
+        Code.GRAPH_CONFLICT: Outcome(409, ApiCode.CONFLICT, "read_set_conflict", shown=False),
+        Code.GRAPH_REPLACED: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_FENCED: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_GROWN: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_RESTORED: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_EXISTS: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.HEAD_MOVED: Outcome(412, None, "precondition_failure", shown=False),
+        Code.RESOURCE_LIMIT: _LIMIT,
+        Code.QUERY_TIMEOUT: _LIMIT,
+        Code.QUERY_MEMORY_EXCEEDED: _LIMIT,
+        Code.EMBEDDING_FAILED: Outcome(503, None, "embedding_failure", shown=False),
+        Code.GRAPH_MISSING: _FAILED,
+        Code.GRAPH_UNREADABLE: _FAILED,
+        Code.STORAGE_FAILED: _FAILED,
+        Code.STORAGE_ROOT_INVALID: _FAILED,
+        Code.STORAGE_DRIVER_MISSING: _FAILED,
+        Code.STORAGE_CONDITIONAL_PUT_IGNORED: _FAILED,
+        Code.QUERY_FAILED: _FAILED,
+        Code.ENGINE_UNAVAILABLE: _FAILED,
+    }
+)
+"""The outcome of each code; of any other code it is that of a defect."""
+
+
+def problem_of(error: GitopsError) -> ApiProblem:
+    """The problem that an answer reports."""
+    outcome = OUTCOMES.get(error.code, _FAILED)
+    message = error.detail if outcome.shown else f"{error.code}: {REGISTRY[error.code].summary}"
+    more: Mapping[str, Any] = {} if outcome.member is None else {outcome.member: {"reason": error.code.value}}
+    return ApiProblem(outcome.status, outcome.code, message, more)

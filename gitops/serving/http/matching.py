@@ -1,0 +1,109 @@
+"""From the address of a request to its route.
+
+The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
+is not decoded at all. A part that is written out in a route goes before one in braces, unless the route lacks the method: a
+branch called `merge` can be deleted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from urllib.parse import unquote_to_bytes
+
+from gitops.core.dataclass import dataclass
+from gitops.serving.http.route import Route
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+
+__all__ = ["Match", "RouteTable", "is_graph_id"]
+
+GRAPH_ID = "graph_id"
+_GRAPH_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_RESERVED = frozenset({"policies", "healthz", "openapi", "graphs"})
+
+
+def is_graph_id(text: str) -> bool:
+    """Whether a graph of this id can be served."""
+    return _GRAPH_ID.fullmatch(text) is not None and text not in _RESERVED
+
+
+@dataclass(slots=True)
+class _Node:
+    """A point in the tree of paths: what may follow, and the routes that end here, by method."""
+
+    written: dict[bytes, _Node] = field(default_factory=dict)
+    named: _Node | None = None
+    routes: dict[str, tuple[Route, tuple[str, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a path leads to: a route with the values of its path, or none, and then the methods that the path has.
+
+    `graph_id` is what stands in the place of a graph's id, also where no route follows.
+    """
+
+    route: Route | None
+    values: Mapping[str, str]
+    allowed: tuple[str, ...]
+    graph_id: str | None
+
+
+class RouteTable:
+    """The routes, by their paths."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        """A `GET` route answers `HEAD` too, unless that has a route of its own."""
+        self._root = _Node()
+        for route in routes:
+            node, names = self._root, list[str]()
+            for part in route.path[1:].split("/"):
+                if part.startswith("{"):
+                    names.append(part[1:-1])
+                    node.named = node = node.named or _Node()
+                else:
+                    node = node.written.setdefault(part.encode(), _Node())
+            node.routes[route.method] = route, tuple(names)
+            if route.method == "GET":
+                node.routes.setdefault("HEAD", (route, tuple(names)))
+
+    def find(self, method: str, raw_path: bytes) -> Match:
+        """What a path leads to. Raises ProblemError 400 for a value that is not UTF-8."""
+        parts = raw_path[1:].split(b"/") if raw_path.startswith(b"/") else [raw_path]
+        below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
+        graph_id = parts[1].decode("latin-1") if below else None
+        allowed: set[str] = set()
+        for node, values in _walk(self._root, parts, 0, ()):
+            found = node.routes.get(method)
+            if found is not None:
+                route, names = found
+                pairs = zip(names, values, strict=True)
+                return Match(route, {name: _decoded(name, value) for name, value in pairs}, (), graph_id)
+            allowed |= node.routes.keys()
+        return Match(None, {}, tuple(sorted(allowed)), graph_id)
+
+
+def _walk(
+    node: _Node, parts: list[bytes], at: int, values: tuple[bytes, ...]
+) -> Iterator[tuple[_Node, tuple[bytes, ...]]]:
+    """Where the parts from `at` on lead, what is written out first."""
+    if at == len(parts):
+        if node.routes:
+            yield node, values
+        return
+    following = node.written.get(parts[at])
+    if following is not None:
+        yield from _walk(following, parts, at + 1, values)
+    if node.named is not None and parts[at]:
+        yield from _walk(node.named, parts, at + 1, (*values, parts[at]))
+
+
+def _decoded(name: str, value: bytes) -> str:
+    if name == GRAPH_ID:
+        return value.decode("latin-1")
+    try:
+        return unquote_to_bytes(value).decode()
+    except UnicodeDecodeError:
+        message = f"the {name} in the path is not UTF-8"
+        raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message)) from None

@@ -1,0 +1,10 @@
+"""The one table of routes. A module of routes adds its own as `ROUTES`."""
+
+from __future__ import annotations
+
+from gitops.serving.http import service
+from gitops.serving.http.route import Route
+
+__all__ = ["ROUTES"]
+
+ROUTES: tuple[Route, ...] = (*service.ROUTES,)

@@ -1,0 +1,30 @@
+"""Routes about the server itself."""
+
+from __future__ import annotations
+
+from gitops import __version__
+from gitops.policy.bundle import Action
+from gitops.serving.http.answers import Answer, json_answer
+from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer
+from gitops.serving.http.call import Call
+from gitops.serving.http.route import Route
+
+__all__ = ["ROUTES"]
+
+
+async def health(_: Call) -> Answer:
+    """The event loop answers."""
+    return json_answer({"status": "ok", "version": __version__})
+
+
+async def list_graphs(call: Call) -> Answer:
+    """The graphs that are served."""
+    call.require(Action.GRAPH_LIST)
+    graphs = sorted(call.generation.graphs.values(), key=lambda each: each.graph_id)
+    return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
+
+
+ROUTES = (
+    Route("GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True),
+    Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
+)

@@ -1,0 +1,97 @@
+"""Work on graphs: in a bounded number of threads, one writer per branch, and a bounded share of changes for each actor.
+
+1. A change that has begun is finished, also when its client goes away: what it holds is released when it ends.
+2. Of one branch, one change runs at a time in this process, in the order of arrival; answers are sent after that.
+3. The two bounds of an actor are looked at in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from gitops.serving.http.context import HttpLimits
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+
+__all__ = ["Admission", "Workers"]
+
+T = TypeVar("T")
+ANONYMOUS = "anonymous"
+_RETRY_AFTER_S = "60"
+
+
+class Workers:
+    """The threads, and the locks of branches. For one event loop."""
+
+    def __init__(self, threads: int) -> None:
+        """Threads are started when they are needed."""
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="graph")
+        self._writers: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+        self._unfinished: set[asyncio.Task[Any]] = set()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Its result, from a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def run_alone(self, uri: str, branch: str, work: Callable[[], T]) -> T:
+        """Its result, while nothing else is run alone on the branch of the graph."""
+        key = uri, branch
+        lock, waiting = self._writers.get(key, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._writers[key] = lock, waiting + 1
+        try:
+            async with lock:
+                return await self.run(work)
+        finally:
+            lock, waiting = self._writers.pop(key)
+            if waiting > 1:
+                self._writers[key] = lock, waiting - 1
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result; it goes on where the caller is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._unfinished.discard(task)
+        if not task.cancelled():
+            # Where the caller was cancelled, it is not there to see an error.
+            task.exception()
+
+    def close(self) -> None:
+        """Finish what has begun, and start nothing more."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Admission:
+    """How many changes each actor has under way, and of how many bytes. For one event loop."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        """Nothing is under way."""
+        self._limits = limits
+        self._held: dict[str, tuple[int, int]] = {}
+
+    async def run(self, actor: str | None, nbytes: int, work: Callable[[], Awaitable[T]]) -> T:
+        """The result of a change that counts as `nbytes`. Raises ProblemError 429."""
+        name = actor or ANONYMOUS
+        count, held = self._held.get(name, (0, 0))
+        if count >= self._limits.inflight:
+            raise _too_many(f"'{name}' has {count} changes under way; at most {self._limits.inflight} are allowed")
+        if held + nbytes > self._limits.inflight_bytes:
+            most = self._limits.inflight_bytes
+            raise _too_many(f"the changes of '{name}' would hold {held + nbytes} bytes; at most {most} are allowed")
+        self._held[name] = count + 1, held + nbytes
+        try:
+            return await work()
+        finally:
+            count, held = self._held.pop(name)
+            if count > 1:
+                self._held[name] = count - 1, held - nbytes
+
+
+def _too_many(message: str) -> ProblemError:
+    return ProblemError(ApiProblem(429, ApiCode.TOO_MANY_REQUESTS, message, headers={"Retry-After": _RETRY_AFTER_S}))
