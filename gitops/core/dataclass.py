@@ -1,8 +1,8 @@
-"""`dataclasses.dataclass` whose methods are written when a first value needs them, or its first comparison.
+"""`dataclasses.dataclass` whose methods are written when a class has many values, or at its first comparison.
 
-The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes and makes
-values of a fifth of them; the rest was a third of what `gitops validate` took. Values of one class in twenty are ever compared,
-hashed or printed. To type checkers, and to code that uses such a class, it is the standard decorator: see
+The standard decorator compiles up to ten functions for each class. A command imports more than a hundred such classes, makes a
+few values of a fifth of them, and compares those of one class in twenty. So the first values of a class are made without
+compiling anything. To type checkers, and to code that uses such a class, it is the standard decorator: see
 docs/decisions/0054-methods-are-written-late.md.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 __all__ = ["dataclass"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from dataclasses import dataclass
 else:
 
@@ -25,7 +25,9 @@ else:
         return partial(_with_slots, options) if slots else dataclasses.dataclass(**options)
 
 
-_OF_VALUES = ("__dataclass_fields__", "__init__")
+# What a value needs, and what a frozen one needs besides.
+_OF_VALUES = ("__dataclass_fields__", "__init__", "__match_args__")
+_OF_FROZEN = ("__setattr__", "__delattr__")
 # What no first value needs, with the options that ask for it.
 _OF_COMPARISONS = {
     "__repr__": ("repr",),
@@ -33,6 +35,8 @@ _OF_COMPARISONS = {
     "__hash__": ("eq", "frozen"),
     **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__"), ("order",)),
 }
+# To write the methods of a class takes as long as making some 150 values without them.
+_FIRST_VALUES = 64
 
 
 class _Unwritten:
@@ -49,12 +53,61 @@ class _Unwritten:
         return written if value is None or not callable(written) else written.__get__(value, owner)
 
 
+class _Part(NamedTuple):
+    """A field, what puts it into its slot, and whether it may be given by position."""
+
+    name: str
+    put: Callable[[object, object], None]
+    field: dataclasses.Field[Any]
+    ordered: bool
+
+
+class _FirstValues(_Unwritten):
+    """Stands for `__init__` and makes the first values; arguments that do not fit are for the method, which is written then."""
+
+    __slots__ = ("_find_parts", "_left", "_parts")
+
+    def __init__(self, write: Callable[[], type], find_parts: Callable[[], Sequence[_Part]]) -> None:
+        super().__init__("__init__", write)
+        self._find_parts = find_parts
+        self._parts: Sequence[_Part] | None = None
+        self._left = _FIRST_VALUES
+
+    def __get__(self, value: object | None, owner: type) -> Any:
+        if value is None or self._left <= 0:
+            return super().__get__(value, owner)
+        self._left -= 1
+        if self._parts is None:
+            self._parts = self._find_parts()
+        return partial(self._make, self._parts, value)
+
+    def _make(self, parts: Sequence[_Part], value: Any, /, *ordered: object, **named: object) -> None:
+        given = dict(zip((part.name for part in parts if part.ordered), ordered, strict=False)) | named
+        unused = len(ordered) + len(named)
+        for name, put, field, _ in parts:
+            if field.init and name in given:
+                put(value, given[name])
+                unused -= 1
+            elif field.default is not dataclasses.MISSING:
+                put(value, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                put(value, field.default_factory())
+            elif field.init:
+                unused = -1
+                break
+        if unused:
+            super().__get__(value, type(value))(*ordered, **named)
+        elif hasattr(value, "__post_init__"):
+            value.__post_init__()
+
+
 def _with_slots(options: dict[str, bool], plain: type) -> type:
     """The class with a slot for each of its fields, and without methods so far."""
     body = {name: value for name, value in vars(plain).items() if name not in ("__dict__", "__weakref__")}
     body |= {"__qualname__": plain.__qualname__, "__getstate__": _state, "__setstate__": _restore}
     fields = [name for name, kind in get_annotations(plain).items() if "ClassVar" not in str(kind)]
     inherited = {slot for base in plain.__mro__[1:] for slot in vars(base).get("__slots__", ())}
+    kw_only = options.get("kw_only", False)
     create = partial(type(plain), plain.__name__, plain.__bases__)
 
     def write(**left_out: bool) -> type:
@@ -69,16 +122,48 @@ def _with_slots(options: dict[str, bool], plain: type) -> type:
                 setattr(slotted, name, value)
         return slotted
 
-    late: dict[str, Callable[[], type]] = dict.fromkeys(_OF_VALUES, partial(write, repr=False, eq=False, order=False))
+    def write_fields() -> type:
+        standard: type[Any] = create(dict(body))
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(standard)
+        slotted.__dataclass_fields__ = standard.__dataclass_fields__
+        return slotted
+
+    for_values = partial(write, repr=False, eq=False, order=False)
+    late: dict[str, Callable[[], type]] = dict.fromkeys(_OF_VALUES, for_values)
+    late |= dict.fromkeys(_OF_FROZEN if options.get("frozen") else (), for_values)
     asked = {"repr": True, "eq": True, **options}
     compared = [name for name, needs in _OF_COMPARISONS.items() if all(asked.get(option) for option in needs)]
     late |= {name: write for name in compared if body.get(name) is None}
-    slotted: type = create(
+    stand_ins = {name: _Unwritten(name, action) for name, action in late.items()}
+    if _are_all(fields, plain, body):
+        stand_ins["__init__"] = _FirstValues(for_values, lambda: _parts(slotted, fields, body, kw_only=kw_only))
+        stand_ins["__dataclass_fields__"] = _Unwritten("__dataclass_fields__", write_fields)
+        stand_ins["__dataclass_params__"] = _Unwritten("__dataclass_params__", for_values)
+    slotted: type[Any] = create(
         {name: value for name, value in body.items() if name not in fields}
         | {"__slots__": tuple(name for name in fields if name not in inherited)}
-        | {name: _Unwritten(name, action) for name, action in late.items()}
+        | stand_ins
     )
     return slotted
+
+
+def _are_all(fields: Sequence[str], plain: type, body: dict[str, Any]) -> bool:
+    """Whether these fields are all that `__init__` depends on; a mistake in them is for the standard decorator to report."""
+    return (
+        not any({"__dataclass_fields__", "__setattr__"} & vars(base).keys() for base in plain.__mro__[:-1])
+        and not any(word in str(kind) for kind in get_annotations(plain).values() for word in ("InitVar", "KW_ONLY"))
+        and not any(isinstance(body.get(name), list | dict | set) for name in fields)
+    )
+
+
+def _parts(slotted: type, fields: Sequence[str], body: dict[str, Any], *, kw_only: bool) -> Sequence[_Part]:
+    found = []
+    for name in fields:
+        declared = body.get(name, dataclasses.MISSING)
+        field = declared if isinstance(declared, dataclasses.Field) else dataclasses.field(default=declared)
+        by_name = kw_only if field.kw_only is dataclasses.MISSING else field.kw_only
+        found.append(_Part(name, getattr(slotted, name).__set__, field, field.init and not by_name))
+    return found
 
 
 def _state(self: Any) -> list[Any]:

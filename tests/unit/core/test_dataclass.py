@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import KW_ONLY, InitVar, field
 from threading import Barrier, Thread
 from types import FunctionType, MappingProxyType
 from typing import ClassVar, Generic, TypeVar
@@ -137,13 +137,67 @@ def written(each):
     return {name for name in (*OF_VALUES, *OF_COMPARISONS) if isinstance(vars(each).get(name), FunctionType | tuple)}
 
 
-def test_nothing_is_written_for_a_class_without_values_and_comparisons_for_one_that_compares_none():
+def test_nothing_is_written_for_first_values_and_comparisons_for_a_class_that_compares_none():
     point, named, _ = declared(late.dataclass, {"frozen": True, "order": True})
-    assert written(point) == written(named) == set()
-    value = named(x=1)
-    assert written(point) == written(named) == set(OF_VALUES)
-    assert value == named(x=1)
-    assert (written(point), written(named)) == (set(OF_VALUES), {*OF_VALUES, *OF_COMPARISONS})
+    value = dataclasses.replace(point(1), x=2)
+    assert (value.x, written(point), written(named)) == (2, set(), set())
+    many = [point(number, y=number) for number in range(100, 300)]
+    assert written(point) == set(OF_VALUES)
+    assert many == [point(number, y=number) for number in range(100, 300)]
+    assert written(point) == {*OF_VALUES, *OF_COMPARISONS}
+    assert (named(x=1).x, written(named)) == (1, set(OF_VALUES))
+
+
+def unusual(decorator):
+    """Classes whose fields are not all that `__init__` depends on, or whose fields say more than a default."""
+
+    @decorator(slots=True)
+    class Scaled:
+        x: int
+        scale: InitVar[int] = 2
+        _: KW_ONLY
+        name: str = "scaled"
+
+        def __post_init__(self, scale: int) -> None:
+            self.x *= scale
+
+    @decorator(slots=True)
+    class Logged:
+        x: int
+        y: int = field(default=1, kw_only=True)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            object.__setattr__(self, name, (name, value))
+
+    @decorator(slots=True, frozen=True)
+    class Unset:
+        x: int = field(init=False)
+        y: list[int] = field(default_factory=list)
+
+    return Scaled, Logged, Unset
+
+
+@pytest.mark.parametrize("arguments", [((), {}), ((1,), {}), ((1, 3), {}), ((1,), {"y": 3}), ((1, 3, "a"), {})])
+@pytest.mark.parametrize("which", range(3))
+def test_unusual_fields_have_their_meaning(which, arguments):
+    found = []
+    for decorator in (late.dataclass, dataclasses.dataclass):
+        each = unusual(decorator)[which]
+        try:
+            value = each(*arguments[0], **arguments[1])
+            found.append([getattr(value, name, None) for name in ("x", "y", "name")])
+        except (TypeError, AttributeError) as error:
+            found.append((type(error), str(error)))
+    assert found[0] == found[1]
+
+
+def test_a_default_that_could_be_shared_is_refused():
+    @late.dataclass(slots=True)
+    class Shared:
+        x: list[int] = []  # noqa: RUF012 - the mistake
+
+    with pytest.raises(ValueError, match="mutable default"):
+        Shared()
 
 
 def test_a_class_without_a_comparison_compares_and_hashes_as_any_object():
