@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.apply.entries import make_entry
+from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
 from gitops.ledger.port import LedgerWrite
@@ -23,11 +25,12 @@ from gitops.ledger.readings import restore_commands
 from gitops.model.address import Kind
 from gitops.model.change import Change
 from gitops.model.ledger import EntryKind, FormerLedger
+from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import StateDraft
 from gitops.plan.plan import plan_session
 
-__all__ = ["adopt_former", "found_former"]
+__all__ = ["adopt_former", "found_former", "waiting_adoption"]
 
 
 def _find_former(current: Session) -> FormerLedger | None:
@@ -69,13 +72,8 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
     """
     if pending_adoption(current.view) is None or current.workspace.governance is None:
         return ()
-    plan, accepted = plan_session(current, current.state)
-    current.problems.extend(plan.diagnostics)
-    (change,) = plan.changes
-    (need,) = plan.approvals_required
+    plan, accepted, need = _plan_adoption(current)
     if not need.satisfied:
-        detail = f"the import over an earlier ledger waits for its approval: gitops approve {change.address}"
-        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail)
         return plan.changes
     workspace, draft = current.workspace, StateDraft(current.state)
     record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
@@ -100,3 +98,28 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
         current.problems.add_error(error)
         return plan.changes
     return ()
+
+
+def waiting_adoption(current: Session) -> tuple[Change, ...]:
+    """The change that an apply records first, after an import over an earlier ledger; what it waits for is reported."""
+    if pending_adoption(current.view) is None or current.workspace.governance is None:
+        return ()
+    plan, _, need = _plan_adoption(current)
+    if need.satisfied:
+        (change,) = plan.changes
+        detail = (
+            "the import over an earlier ledger is approved; an apply records that first, and plans the rest after it"
+        )
+        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail, severity=Severity.WARNING)
+    return plan.changes
+
+
+def _plan_adoption(current: Session) -> tuple[Plan, AcceptedApprovals, ApprovalRequirement]:
+    """The plan of an adoption, and the approval that it needs; that one is missing is reported."""
+    plan, accepted = plan_session(current, current.state)
+    current.problems.extend(plan.diagnostics)
+    (change,), (need,) = plan.changes, plan.approvals_required
+    if not need.satisfied:
+        detail = f"the import over an earlier ledger waits for its approval: gitops approve {change.address}"
+        current.problems.add(Code.LEDGER_ADOPT_REQUIRED, change.address, detail)
+    return plan, accepted, need

@@ -13,6 +13,7 @@ from gitops.apply.run import Run
 from gitops.apply.runner import report_interrupt
 from gitops.approvals.decisions import with_debts
 from gitops.changesets.journal import Journal
+from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.cancel import CancelledError
 from gitops.core.codes import Code
@@ -28,6 +29,7 @@ from gitops.plan.landing import warn_of_lost_graphs
 from gitops.plan.open_changesets import Interrupted, with_used
 from gitops.plan.parts import graphs_of_parts, part_of
 from gitops.plan.plan import plan_session
+from gitops.plan.recovery_rules import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +69,26 @@ def _prepare(
         swept = with_used(swept, resumed, workspace.stamp())
     before = len(problems)
     whole, accepted = plan_session(current, swept.state, swept.pending, in_place=True, live=True)
-    atomic = workspace.atomic or resumed is not None
-    plan, part = _choose(whole, part, resumed, atomic=atomic)
-    if resumed is not None and not resumed.fits(plan):
+    if resumed is not None and not resumed.fits(resumed.part(whole)):
         abandon(current, resumed, swept.fence)
         return _prepare(current, Part(), None)
-    problems.extend(whole.diagnostics)
-    warn_of_lost_graphs(current, whole, swept.state, swept.pending)
-    _check_gates(current, whole)
-    check_debts(current, whole, accepted)
-    if any(problem.severity is Severity.ERROR for problem in list(problems)[before:]):
+    if not may_begin(current, whole, accepted, swept, before):
         return None
+    return make_run(current, whole, accepted, swept, part, resumed, closing)
+
+
+def make_run(
+    current: Session,
+    whole: Plan,
+    accepted: AcceptedApprovals,
+    swept: Sweep,
+    part: Part,
+    resumed: Interrupted | None,
+    closing: tuple[EventDraft, ...] = (),
+) -> tuple[Run, Part]:
+    """The run of a part of a plan, or of the part that a changeset to go on with is about. Nothing is written."""
+    workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
+    plan, part = _choose(whole, part, resumed, atomic=atomic)
     owed = announced_debts(accepted.announced, swept.consumed)
     graph = plan.graph if not atomic else atomic_graph(plan.graph if resumed is None else _as_recorded(plan, resumed))
     run = Run(
@@ -97,6 +108,15 @@ def _prepare(
         earlier={} if resumed is None else resumed.intents,
     )
     return run, part
+
+
+def may_begin(current: Session, whole: Plan, accepted: AcceptedApprovals, swept: Sweep, before: int) -> bool:
+    """Report what keeps a run of a plan from beginning; False if there is an error behind the first `before` problems."""
+    current.problems.extend(whole.diagnostics)
+    warn_of_lost_graphs(current, whole, swept.state, swept.pending)
+    _check_gates(current, whole)
+    check_debts(current, whole, accepted)
+    return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[before:])
 
 
 def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:

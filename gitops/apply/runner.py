@@ -50,6 +50,7 @@ GRACE = timedelta(seconds=10)
 _ENDED = {
     NodeOutcome.DONE: "node_finished",
     NodeOutcome.UNCHANGED: "node_finished",
+    NodeOutcome.DRY_RUN: "node_finished",
     NodeOutcome.FAILED: "node_failed",
     NodeOutcome.CANCELLED: "node_cancelled",
     NodeOutcome.INDETERMINATE: "node_indeterminate",
@@ -177,7 +178,8 @@ class _Coordinator:
         if interrupted or self._asked is not None:
             status = "interrupted" if interrupted else "cancelled"
         else:
-            status = "done" if all(outcome.succeeded for outcome in self._outcomes) else "failed"
+            ended = "dry_run" if self._outcomes[NodeOutcome.DRY_RUN] else "done"
+            status = ended if all(outcome.succeeded for outcome in self._outcomes) else "failed"
         facts: dict[str, Any] = {
             "status": status,
             "first_failure": self._first_failure,

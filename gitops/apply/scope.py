@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from gitops.apply.entries import check_debts, make_entry, origins_of, settle_debts
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
+from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import cluster_address
@@ -30,22 +32,29 @@ from gitops.plan.landing import check_move
 from gitops.plan.plan import plan_session
 
 
-def apply_scope(workspace: Workspace) -> ApplyOutcome:
-    """Carry out the change of where a cluster is, if there is one and it is approved. The steps are those of this module."""
-    return in_session(workspace, "apply", StateNeed.REQUIRED, _apply_scope)
+def apply_scope(workspace: Workspace, *, dry_run: bool = False) -> ApplyOutcome:
+    """Carry out the change of where a cluster is, if there is one and it is approved. The steps are those of this module.
+
+    With `dry_run` nothing is written: the outcome says that the change would be recorded.
+    """
+    run = partial(_apply_scope, dry_run=dry_run)
+    return in_session(workspace, "apply", StateNeed.REQUIRED, run, lockless=dry_run)
 
 
-def _apply_scope(current: Session) -> ApplyOutcome:
+def _apply_scope(current: Session, *, dry_run: bool) -> ApplyOutcome:
     governance, written, plan_digest = current.workspace.governance, False, None
     change: Change | None = None
     closes = False
-    if current.ready and governance is not None and settle_debts(current):
+    if current.ready and governance is not None and (dry_run or settle_debts(current)):
         scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
         plan, accepted = plan_session(current, current.state)
         change, plan_digest, closes = plan.change(cluster_address(scope.cluster)), plan.digest, scope.after is None
         approved = change is not None and change.disposition is Disposition.APPLIED
         if change is not None and approved and _may_move(current, plan, accepted, scope):
-            written = _record(current, plan, accepted, change, scope)
+            if dry_run:
+                detail = "an apply records this first; what else it applies is planned from there"
+                current.problems.add(Code.CLUSTER_CHANGE_PENDING, change.address, detail, severity=Severity.WARNING)
+            written = not dry_run and _record(current, plan, accepted, change, scope)
     return ApplyOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -57,7 +66,8 @@ def _apply_scope(current: Session) -> ApplyOutcome:
         state=current.view.state,
         plan_digest=plan_digest,
         entry_id=current.view.head if written else None,
-        counted=written,
+        counted=written or dry_run,
+        dry_run=() if dry_run else None,
         diagnostics=tuple(current.problems),
     )
 

@@ -37,16 +37,23 @@ class ClusterMove:
 
 
 def move_cluster(
-    project: Project, rule: ClusterRule, position: LedgerPosition, config: BotConfig, declared: Callable[[], Workspace]
+    project: Project,
+    rule: ClusterRule,
+    position: LedgerPosition,
+    config: BotConfig,
+    declared: Callable[[], Workspace],
+    *,
+    dry_run: bool = False,
 ) -> ClusterMove:
     """Record where a cluster is from now on, if a merge moved it and that is approved. Raises RemoteError.
 
-    `declared` opens its workspace where it is declared.
+    `declared` opens its workspace where it is declared. With `dry_run` nothing is recorded: what would be is `refused`, with a
+    warning that says so.
     """
     try:
         if not project.scope_waits(rule, position, config):
             return ClusterMove(rule)
-        outcome = apply_scope(declared())
+        outcome = apply_scope(declared(), dry_run=dry_run)
     except GitopsError as error:
         # A declaration that cannot be used is not approved either: the cluster stays where it is.
         return ClusterMove(rule, waits=diagnostics_of(error))

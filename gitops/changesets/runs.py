@@ -70,6 +70,8 @@ def contradiction(run: RunRecord, record: Changeset) -> str | None:
         if name in seen:
             return f"{name} ended twice"
         seen.add(name)
+        if node.outcome is NodeOutcome.DRY_RUN:
+            return f"{name} was not carried out: this was a dry run"
         if not name.startswith(_BARRIER) and name not in states and name not in removals:
             return f"{name} is not a change of the changeset"
         if not _in_order(node) or (node.worker or 0) > run.workers:

@@ -14,6 +14,12 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 
 _CHANGES = 2
+_WITHOUT_EFFECTS = {
+    "timeout": "limits how long a change may take, and a dry run carries none out",
+    "on_failure": "is about what an apply has prepared, and a dry run prepares nothing",
+    "run": "records how long changes took, and a dry run carries none out",
+    "gantt": "draws how long changes took, and a dry run carries none out",
+}
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
@@ -154,17 +160,30 @@ def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
     if options.on_failure and not options.atomic:
         detail = "--on-failure says what becomes of what an atomic apply has prepared"
         raise UsageError(Code.USAGE_ERROR, detail, fix="gitops apply --atomic --on-failure " + options.on_failure)
+    dry_run = again is None and options.dry_run
+    for option, why in _WITHOUT_EFFECTS.items() if dry_run else ():
+        if getattr(options, option) is not None:
+            name = option.replace("_", "-")
+            raise UsageError(Code.USAGE_ERROR, f"--{name} {why}", fix=f"leave --{name} out: gitops apply --dry-run")
 
     with heeding_signals() as cancel:
         with watching(options) as on_event:
-            outcome = _applied(options, on_event, cancel, again)
+            outcome = _applied(options, on_event, cancel, again, dry_run=dry_run)
         return show(outcome, options)
 
 
 def _applied(
-    options: argparse.Namespace, on_event: Observer | None, cancel: Cancellation, again: Changeset | None
+    options: argparse.Namespace,
+    on_event: Observer | None,
+    cancel: Cancellation,
+    again: Changeset | None,
+    *,
+    dry_run: bool,
 ) -> ApplyOutcome:
-    from gitops.apply.apply import apply as run
+    if dry_run:
+        from gitops.apply.dry_run import dry_run as run
+    else:
+        from gitops.apply.apply import apply as run
 
     actor, local = actor_of(options), project_of(options)
 
@@ -176,9 +195,11 @@ def _applied(
         return run(prepared(folder_of(options, actor)))
     from gitops.bot.move_cluster import move_cluster
 
-    local.person()
+    if not dry_run:
+        local.person()
     rule, project = local.rule(options.cluster, options.config), local.project
-    moved = move_cluster(project, rule, project.position(rule), project.config(), lambda: local.workspace(rule, actor))
+    position, config = project.position(rule), project.config()
+    moved = move_cluster(project, rule, position, config, lambda: local.workspace(rule, actor), dry_run=dry_run)
     if moved.outcome is not None and (moved.refused or moved.rule is None):
         return moved.outcome
     workspace = local.workspace(moved.rule or rule, actor, in_place=True)

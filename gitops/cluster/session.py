@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import TypeVar
 
-from gitops.cluster.observations import STATE_FILE, observe
+from gitops.cluster.observations import LOCK_FILE, STATE_FILE, observe
 from gitops.cluster.revocations import RevocationContext, record_revocations
 from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.load import LoadResult, load_desired
@@ -20,6 +20,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
+from gitops.ledger.readings import lock_held_message
 from gitops.model.ledger import LedgerState, LockInfo, LockObservation
 from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
@@ -94,21 +95,23 @@ def in_session(
     body: Callable[[Session], T],
     *,
     exclusive: bool = True,
+    lockless: bool = False,
     loaded: LoadResult | None = None,
 ) -> T:
     """Open the stores if the folder has no errors, take the lock, read the ledger, and return the outcome of `body`.
 
     `body` runs whether or not the session is ready. The lock is released when it returns or raises; a failure to release it
     is a warning of the outcome, which stays as it is. `operation` is the verb's name in the lock. `exclusive` False takes no
-    lock where the ledger's reads are snapshots anyway. Unless it is given as `loaded`, the folder is loaded, but for what the
-    ledger vouches for. If it is not what was believed of it, `body` runs again, with a folder loaded from its files alone.
+    lock where the ledger's reads are snapshots anyway. `lockless` writes nothing: it takes no lock, and is not ready while
+    another command has it. Unless it is given as `loaded`, the folder is loaded, but for what the ledger vouches for. If it is
+    not what was believed of it, `body` runs again, with a folder loaded from its files alone.
     """
     loaded = load_desired(workspace.tree, workspace.vouched) if loaded is None else loaded
     try:
-        return _run(workspace, loaded, operation, need, body, exclusive=exclusive)
+        return _run(workspace, loaded, operation, need, body, exclusive=exclusive, lockless=lockless)
     except SourceMovedError:
         tree = workspace.tree if workspace.vouched is None else workspace.vouched.tree.reopened()
-        return _run(workspace, load_desired(tree), operation, need, body, exclusive=exclusive)
+        return _run(workspace, load_desired(tree), operation, need, body, exclusive=exclusive, lockless=lockless)
 
 
 def _run(
@@ -119,6 +122,7 @@ def _run(
     body: Callable[[Session], T],
     *,
     exclusive: bool,
+    lockless: bool,
 ) -> T:
     """Run `body` in a session of a loaded folder."""
     current = Session(workspace, loaded, Diagnostics(loaded.diagnostics))
@@ -129,8 +133,9 @@ def _run(
             current.problems.add_error(error)
     try:
         if current.stores is not None:
-            lock = exclusive or not current.stores.ledger.snapshot_reads
-            current.ready = (not lock or _take_lock(current, operation)) and _read_ledger(current, need, writes=lock)
+            lock = not lockless and (exclusive or not current.stores.ledger.snapshot_reads)
+            free = _take_lock(current, operation) if lock else not lockless or _find_lock_free(current)
+            current.ready = free and _read_ledger(current, need, writes=exclusive or lock)
             current.ready = current.ready and (not lock or _record_revocations(current))
         outcome = body(current)
     except BaseException:
@@ -187,6 +192,17 @@ def _take_lock(current: Session, operation: str) -> bool:
         raise
     current.lock_id = info.lock_id
     return True
+
+
+def _find_lock_free(current: Session) -> bool:
+    """Whether no other command holds the lock; one that is held is reported as to a command that wants it."""
+    if not current.desired.lock:
+        return True
+    current.held = current.opened.ledger.observe_lock()
+    if current.held.held:
+        at = timestamp(current.workspace.clock.now())
+        current.problems.add(Code.STATE_LOCK_HELD, LOCK_FILE, lock_held_message(current.held, at))
+    return not current.held.held
 
 
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:

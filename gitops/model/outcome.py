@@ -15,7 +15,7 @@ from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
 from gitops.model.changeset import Changeset, Orphan
 from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
-from gitops.model.plan import NodeResult, Plan, TextChange
+from gitops.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
 
 # What is reported of changes that wait, be it for an approval of their own or for one of what they need.
@@ -122,6 +122,8 @@ class ApplyOutcome(VerbOutcome):
 
     `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
     text stays while their file changes. `plan` is what was carried out, and `changesets` record it, one for each of its parts.
+    `dry_run` are the nodes of a dry run in the order of their starts, None for a run that has effects: the rest is then what
+    that would report, but for the ledger, which is as before.
     """
 
     observations: StateObservations
@@ -140,6 +142,7 @@ class ApplyOutcome(VerbOutcome):
     republished: frozenset[Address] = frozenset()
     plan: Plan | None = None
     changesets: tuple[Changeset, ...] = ()
+    dry_run: tuple[ExecNode, ...] | None = None
 
     @property
     def applied_count(self) -> int:

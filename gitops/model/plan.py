@@ -117,13 +117,14 @@ class ExecutionGraph:
 class NodeOutcome(StrEnum):
     """How a node ended.
 
-    DONE, and UNCHANGED where everything was already as it should be, succeed. FAILED: it did not. CANCELLED: it stopped when it
-    was asked to, without effect. INDETERMINATE: whether it had its effect is not known, so recovery looks before anything is
-    tried again. SKIPPED and BLOCKED never started.
+    DONE, and UNCHANGED where everything was as it should be, succeed, and so does DRY_RUN, which stands for both where a run has
+    no effects. FAILED: it did not. CANCELLED: it stopped when it was asked to, without effect. INDETERMINATE: whether it had its
+    effect is not known, so recovery looks before anything is tried again. SKIPPED and BLOCKED never started.
     """
 
     DONE = "done"
     UNCHANGED = "unchanged"
+    DRY_RUN = "dry_run"
     FAILED = "failed"
     CANCELLED = "cancelled"
     INDETERMINATE = "indeterminate"
@@ -133,7 +134,7 @@ class NodeOutcome(StrEnum):
     @property
     def succeeded(self) -> bool:
         """Whether what depends on the node may go on."""
-        return self in (NodeOutcome.DONE, NodeOutcome.UNCHANGED)
+        return self in (NodeOutcome.DONE, NodeOutcome.UNCHANGED, NodeOutcome.DRY_RUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +199,7 @@ class SchemaImpact:
     A declared query that does not check against the new schema is an error before there is a plan, so a query that is listed
     here either goes on as it is, or is changed or removed by the same change.
 
-    `queries` has one entry per step of the preview, in its order; each is in order of the queries. `policies` are the
-    policies bound to the graph.
+    `queries` has one entry per step of the preview, in its order, each in order of the queries. `policies` those of the graph.
     """
 
     schema: Address

@@ -22,8 +22,9 @@ class RunEvent:
     duration_ms, code and message of the first of its diagnostics; the last one also recovery, the operation that will be
     settled. `node_skipped` outcome, reason, its cause (a dependency, a barrier, or the failed node), and blocked_by: the failed
     node; both None after a stop. `barrier_reached` has only what every event of a node has. `apply_stopping`, once, when the
-    run was asked to stop: running, grace_ms. `apply_finished` status (done, failed, cancelled, interrupted), first_failure in
-    order of time, counts of every outcome, duration_ms; interrupted: whether an exception broke off the run.
+    run was asked to stop: running, grace_ms.
+    `apply_finished` status (done, dry_run, failed, cancelled, interrupted), first_failure in order of time, counts of every
+    outcome, duration_ms; interrupted: whether an exception broke off the run.
     """
 
     seq: int

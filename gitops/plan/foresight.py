@@ -40,14 +40,22 @@ from gitops.plan.open_changesets import (
 from gitops.plan.probe import GraphProbe, probe_graph
 from gitops.plan.recovery_rules import Sweep, sweep
 
-__all__ = ["Foreseen", "foresee"]
+__all__ = ["Foreseen", "foresee", "warn_of_changesets"]
+
+_COURSES = {
+    Course.CLOSED: "it recorded no change, and the next apply records that it failed",
+    Course.RESUMED: "the next apply goes on with it",
+    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
+    Course.FINISHED: "it is committed, and the next apply finishes it",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
     """What the next apply settles, and what it plans then; without a plan its problems end it.
 
-    `changesets` are those that it settles first. `moving` are the ids of graphs that are not now as it finds them when it plans.
+    `changesets` are those that it settles first, `resumed` is the one among them that it goes on with. `moving` are the ids of
+    graphs that are not now as it finds them when it plans.
     """
 
     changesets: tuple[OpenChangeset, ...]
@@ -55,6 +63,7 @@ class Foreseen:
     plan: Plan | None = None
     accepted: AcceptedApprovals | None = None
     moving: frozenset[str] = frozenset()
+    resumed: Interrupted | None = None
 
 
 @dataclass(slots=True)
@@ -104,7 +113,18 @@ def foresee(
     moving = {*settled.texts, *(each.name for each in done if settled.resumed and each in settled.resumed.done)}
     if settled.resumed is not None:
         settled.changesets.append(OpenChangeset(settled.resumed.record.key, Course.RESUMED))
-    return Foreseen(tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving))
+    return Foreseen(
+        tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving), settled.resumed
+    )
+
+
+def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
+    """Add a warning for each changeset that the next apply settles first: what it does with it, and what stays behind."""
+    for each in foreseen.changesets:
+        left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
+        problems.add(
+            Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {_COURSES[each.course]}{left}"
+        )
 
 
 def _settle(current: Session, record: Changeset, settled: _Settled) -> None:

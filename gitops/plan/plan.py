@@ -27,7 +27,7 @@ from gitops.model.address import Address, Kind, trust_address
 from gitops.model.change import Action, Change, Seen
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, Intent, LedgerState
-from gitops.model.outcome import Course, PlanOutcome
+from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TextChange, TrustChange
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth
@@ -48,14 +48,6 @@ from gitops.plan.texts import changed_texts
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
     from gitops.plan.foresight import Foreseen
-
-
-_COURSES = {
-    Course.CLOSED: "it recorded no change, and the next apply records that it failed",
-    Course.RESUMED: "the next apply goes on with it",
-    Course.TAKEN_BACK: "the next apply takes it back, then applies what is declared",
-    Course.FINISHED: "it is committed, and the next apply finishes it",
-}
 
 
 def plan(workspace: Workspace, *, texts: bool = False) -> PlanOutcome:
@@ -109,7 +101,7 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     if not (listing.open or listing.problem or interrupted.intents or interrupted.unreadable or interrupted.problem):
         return None
     # Imported late: it is rare.
-    from gitops.plan.foresight import Foreseen, foresee
+    from gitops.plan.foresight import Foreseen, foresee, warn_of_changesets
     from gitops.plan.open_changesets import graphs_of_changesets
 
     held = graphs_of_changesets(listing.open)
@@ -126,11 +118,7 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
         problem.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, "an interrupted operation may not be settled")
         shown, accepted = plan_session(replace(current, problems=Diagnostics()), current.state)
         foreseen = Foreseen((), tuple(problem), shown, accepted)
-    for each in foreseen.changesets:
-        left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
-        problems.add(
-            Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {_COURSES[each.course]}{left}"
-        )
+    warn_of_changesets(foreseen, problems)
     return foreseen
 
 

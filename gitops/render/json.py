@@ -99,6 +99,10 @@ def _form(outcome: VerbOutcome) -> Form:
             form |= _plan(outcome)
         case ApplyOutcome():
             form |= _apply(outcome)
+            if outcome.dry_run is not None:
+                from gitops.render.dry_run import dry_run_form
+
+                form |= dry_run_form(outcome)
         case ApproveOutcome():
             form |= _approve(outcome)
         case StatusOutcome(state=state):

@@ -12,7 +12,7 @@ from typing import Any
 from gitops.core.clock import timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
-from gitops.model.plan import LockClaim
+from gitops.model.plan import LockClaim, NodeOutcome
 from gitops.model.run_event import RunEvent
 from gitops.plan.graph import BARRIER_KIND
 from gitops.render.characters import visible
@@ -89,7 +89,7 @@ class RunProgress:
         return RunView(self._changes, dict(self._ended), self._began, running, waiting, len(self._waiting))
 
     def _end(self, event: RunEvent, node: str, text: str) -> str | None:
-        how = _ENDS[event.type]
+        how = "dry run" if event.facts.get("outcome") is NodeOutcome.DRY_RUN else _ENDS[event.type]
         self._ended[how] += 1
         self._waiting.pop(node, None)
         self._running.pop(node, None)
@@ -97,6 +97,8 @@ class RunProgress:
             return None  # The report at the end names them all; the line of the failure is enough until then.
         width = len(str(self._changes))
         line = f"apply {_clock(event.at - self._began)} {sum(self._ended.values()):>{width}}/{self._changes} {text}"
+        if how == "dry run":
+            return f"{line}, {how}"
         line += f", {event.facts['duration_ms'] / 1000:.1f} s"
         problems: tuple[Diagnostic, ...] = event.facts.get("diagnostics", ())
         reasons = "".join(visible(f": {each.code}: {each.message}") for each in problems[:1])

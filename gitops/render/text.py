@@ -92,8 +92,14 @@ def _body(outcome: VerbOutcome) -> list[str]:
             return ["cluster config invalid"]
         case PlanOutcome():
             return _plan(outcome)
-        case ApplyOutcome():
+        case ApplyOutcome(dry_run=None):
             return _apply(outcome)
+        case ApplyOutcome():
+            from gitops.render.dry_run import dry_run_lines
+
+            counts = apply_counts(outcome).replace(" applied", " would be applied", 1)
+            first = counts if outcome.ok else f"would fail{_first(outcome)}"
+            return [f"cluster apply, dry run: {first}", *dry_run_lines(outcome)]
         case ApproveOutcome(ok=True, approval=Approval() as given):
             what = f"{given.operation} {given.resource}"
             first = f"cluster approve: {what} approved by {given.approved_by} (approval {given.approval_id})"

@@ -28,7 +28,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
         assert main([*words]) == 0, capsys.readouterr().out
         return capsys.readouterr().out
 
-    printed, shown = "", 0
+    printed, shown, words = "", 0, [""]
     fences = [(t.info, t.content) for t in MarkdownIt().parse(_PAGE) if t.type == "fence"]
     # The first one only lists commands.
     for info, text in fences[1:]:
@@ -39,14 +39,15 @@ def test_the_commands_print_what_the_page_shows(tmp_path, monkeypatch, capsys):
                     planned = json.loads(run("plan", "--config", "brain", "--json"))
                     words += ["--plan", planned["plan_digest"], "--yes"]
                 printed = run(*words)
-                assert ("  how it lands: " in printed) == ("--atomic" in words)
+                assert ("  how it lands: " in printed) == ({"plan", "--atomic"} <= {*words})
         elif info in ("text", "mermaid"):
-            _, word, drawn = printed.partition("Execution graph" if info == "text" else "flowchart")
+            first = "Execution graph" if words[0] == "plan" else "cluster apply"
+            _, word, drawn = printed.partition(first if info == "text" else "flowchart")
             assert _ULID.sub("ID", word + drawn) == _ULID.sub("ID", text)
             shown += 1
         else:
             (tmp_path / "brain" / info.split()[1]).write_text(text, encoding="utf-8")
-    assert shown == 4
+    assert shown == 5
 
 
 def _code_words(heading: str) -> set[str]:

@@ -115,6 +115,7 @@ CLUSTER_COMMANDS = (
         "apply what the cluster folder declares",
         f"{_CLUSTER}:apply",
         "",
+        flag("--dry-run", "say what would be applied, and in which order; nothing is written, and no lock is taken"),
         *APPLYING,
     ),
     Command(

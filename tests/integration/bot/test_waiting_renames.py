@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gitops.apply.refresh import refresh
 from gitops.approving.approve import sign_approval
+from gitops.bot.move_cluster import move_cluster
 from gitops.model.address import Address
 from tests.support.audited import CONFIG, Life
 from tests.support.governed import WITHOUT_LEGACY, deleted, errors, means, newest
@@ -57,3 +58,20 @@ def test_what_waits_beside_a_delete_that_died_keeps_its_authors(tmp_path: Path) 
     assert errors(sign_approval(life.workspace(), Address("cluster.brain"), means(life, "ada"))) == ["approval_self"]
     life.approve("ben", "cluster.brain")
     assert life.run()[0].outcome is not None
+
+
+def test_a_dry_run_shows_an_approved_rename_alone_and_records_nothing(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.begin()
+    life.change("dora", {"gitops.yaml": RENAMED})
+    for approved in (False, True):
+        if approved:
+            life.approve("ben", "cluster.brain")
+        rule, before = life.rule(), life.repository.refs("refs/")
+        moved = move_cluster(
+            life.project, rule, life.project.position(rule), life.project.config(), life.workspace, dry_run=True
+        )
+        assert life.repository.refs("refs/") == before
+        assert moved.rule == rule
+        assert [each.code for each in moved.refused] == ["cluster_change_pending"] * approved
+        assert moved.outcome is None or (moved.outcome.dry_run, moved.outcome.applied_count) == ((), 1)

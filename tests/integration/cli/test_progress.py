@@ -219,3 +219,31 @@ def test_a_reader_that_goes_away_does_not_end_the_apply(folder):
     os.close(writer)
     assert run.returncode == 0
     assert run.stdout.startswith(b"cluster apply: 20 applied")
+
+
+def test_a_dry_run_writes_its_events_and_nothing_else(folder, tmp_path, capsys):
+    file, before = tmp_path / "events.jsonl", sorted(folder.rglob("*"))
+    command = ["apply", "--dry-run", "--config", str(folder), "--events", str(file)]
+    assert main([*command, "--json", "--parallel", "2"]) == 0
+    form = json.loads(capsys.readouterr().out)
+    assert (form["status"], form["state_written"], form["applied_count"]) == ("dry_run", False, CHANGES)
+    assert {node["outcome"] for node in form["nodes"]} == {"dry_run"}
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [e["data"]["node"] for e in events if e["type"] == "node_started"] == [node["id"] for node in form["nodes"]]
+    assert main([*command, "-v"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(
+        "cluster apply, dry run: 20 would be applied, 0 deferred or blocked\n   1. create graph.g0"
+    )
+    assert re.match(r"apply 0:00  1/20 create graph\.g0, dry run\n", printed.err)
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--timeout", "1m"), ("--run", "f"), ("--gantt", "f"), ("--on-failure", "keep")]
+)
+def test_what_a_dry_run_has_no_use_for_is_refused(folder, capsys, option, value):
+    assert main(["apply", "--atomic", "--dry-run", "--config", str(folder), option, value]) == 1
+    refused = capsys.readouterr().err
+    assert f"ERROR usage_error: {option} " in refused
+    assert f"fix: leave {option} out: gitops apply --dry-run" in refused

@@ -396,6 +396,38 @@ VERBS: dict[str, VerbOutcome] = {
         ),
         diagnostics=problems(("schema_apply_failed", "schema.knowledge", "the disk is full", None)),
     ),
+    "apply_dry_run_ok": ApplyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        actor="bot",
+        config_digest=digest("b"),
+        changes=CHANGES,
+        converged=True,
+        state=STATE,
+        plan_digest=PLAN.digest,
+        results=(
+            NodeResult("graph.knowledge", NodeOutcome.DRY_RUN),
+            NodeResult("barrier.prepared", NodeOutcome.DRY_RUN),
+        ),
+        dry_run=(
+            ExecNode("graph.knowledge", "graph", Action.CREATE, 0),
+            ExecNode("barrier.prepared", "barrier", Action.UPDATE, 1, effect=Effect.COMMIT),
+        ),
+    ),
+    "apply_dry_run_not_ok": ApplyOutcome(
+        config_dir=".",
+        observations=SEEN,
+        config_digest=digest("b"),
+        changes=FINAL,
+        state=STATE,
+        plan_digest=PLAN.digest,
+        results=(
+            NodeResult("schema.knowledge", NodeOutcome.FAILED),
+            NodeResult("query.knowledge.find_experts", NodeOutcome.BLOCKED, blocked_by="schema.knowledge"),
+        ),
+        dry_run=(ExecNode("schema.knowledge", "schema", Action.UPDATE, 0),),
+        diagnostics=problems(("schema_apply_failed", "schema.knowledge", "it takes steps that were not planned", None)),
+    ),
     "approve_ok": ApproveOutcome(config_dir=".", approval=APPROVAL),
     "approve_branch_ok": ApproveOutcome(config_dir=".", approval=APPROVAL, commit=HEAD),
     "approve_asked": ApproveOutcome(

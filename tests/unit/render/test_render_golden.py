@@ -19,7 +19,7 @@ FIELDS = {
     "plan": "ok config_dir desired_revision plan_digest? resource_digests dependencies state_observations changes rule_changes?"
     " blast_radius approvals_required lands? obstacles? interrupted? diagnostics",
     "apply": "ok config_dir actor? desired_revision state_observations changes applied_count deferred_count converged"
-    " state_written resource_statuses diagnostics",
+    " state_written resource_statuses status? nodes? diagnostics",
     "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
     " operation? approved_by? commit? diagnostics",
     "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? debts?"
