@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from gitops.graph.bulk.parquet import load_parquet
     from gitops.graph.engine import LanceEngine
     from gitops.graph.export import export_records
-    from gitops.graph.history.branches import create_branch, delete_branch, ensure_branch, list_branches
+    from gitops.graph.history.branches import (
+        create_branch,
+        delete_branch,
+        delete_merged_branch,
+        ensure_branch,
+        list_branches,
+    )
     from gitops.graph.history.diff import diff_versions, summarize_diff
     from gitops.graph.history.gc import Retention, collect_garbage
     from gitops.graph.history.lineage import describe_version, read_log
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from gitops.graph.history.purge import purge_dropped
     from gitops.graph.history.verify import verify_graph
     from gitops.graph.load import LoadError, LoadMode, LoadRequest, load_records
-    from gitops.graph.manifest import Manifest
+    from gitops.graph.manifest import MANIFEST_FORMAT, Manifest
     from gitops.graph.query import QueryOptions, QueryResult, ReadCache, Strategy, run_query
     from gitops.graph.search.embedding import Embedder, HashEmbedder, ServiceEmbedder
     from gitops.graph.show import describe_graph, read_rows
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from gitops.graph.write.mutate import MutationOptions, Mutator
 
 __all__ = [
+    "MANIFEST_FORMAT",
     "Embedder",
     "HashEmbedder",
     "LanceEngine",
@@ -60,6 +67,7 @@ __all__ = [
     "collect_garbage",
     "create_branch",
     "delete_branch",
+    "delete_merged_branch",
     "describe_graph",
     "describe_version",
     "diff_versions",
@@ -84,7 +92,13 @@ _HOMES = {
     "bulk.parquet": ("load_parquet",),
     "engine": ("LanceEngine",),
     "export": ("export_records",),
-    "history.branches": ("create_branch", "delete_branch", "ensure_branch", "list_branches"),
+    "history.branches": (
+        "create_branch",
+        "delete_branch",
+        "delete_merged_branch",
+        "ensure_branch",
+        "list_branches",
+    ),
     "history.diff": ("diff_versions", "summarize_diff"),
     "history.gc": ("Retention", "collect_garbage"),
     "history.lineage": ("describe_version", "read_log"),
@@ -94,7 +108,7 @@ _HOMES = {
     "history.purge": ("purge_dropped",),
     "history.verify": ("verify_graph",),
     "load": ("LoadError", "LoadMode", "LoadRequest", "load_records"),
-    "manifest": ("Manifest",),
+    "manifest": ("MANIFEST_FORMAT", "Manifest"),
     "query": ("QueryOptions", "QueryResult", "ReadCache", "Strategy", "run_query"),
     "search.embedding": ("Embedder", "HashEmbedder", "ServiceEmbedder"),
     "show": ("describe_graph", "read_rows"),

@@ -34,8 +34,9 @@ _CELL_BYTES = 64
 def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[str]:
     """The records of the snapshot, without line ends; of the types (`T`) and tables (`node:T`, `edge:E`) that are named, or all.
 
-    Raises GitopsError `graph_type_unknown` for a name that the schema does not have, before the first record;
-    `graph_data_invalid` for a number that JSON cannot represent; RemoteError `storage_failed`; as `Snapshot.schema`.
+    Raises before the first record: GitopsError `graph_type_unknown` for a name that the schema does not have, `graph_unreadable`
+    for a table that does not open; as `Snapshot.schema`. Later: GitopsError `graph_data_invalid` for a number that JSON cannot
+    represent; RemoteError `storage_failed`.
     """
     catalog = snapshot.schema().catalog
     keys = sorted(snapshot.manifest.tables)
@@ -45,10 +46,15 @@ def export_records(snapshot: Snapshot, types: Sequence[str] | None = None) -> It
                 raise unknown_type(f"version {snapshot.manifest.n}", each, keys)
         keys = [key for key in keys if key in types or key.partition(":")[2] in types]
 
+    tables = [
+        CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared_type(catalog, key)) for key in keys
+    ]
+    for table in tables:
+        table.open()
+
     def lines() -> Iterator[str]:
-        for key in keys:
-            declared = declared_type(catalog, key)
-            table = CommittedTable(snapshot.folder, snapshot.manifest.tables[key], declared)
+        for table in tables:
+            declared = table.declared
             for rows in _read_ranges(table, declared):
                 yield from _record_lines(table, declared, rows)
 

@@ -45,6 +45,7 @@ __all__ = [
     "FENCE",
     "IDENTITY",
     "LINE_ID",
+    "MANIFEST_FORMAT",
     "OPERATIONS",
     "VERSION_REF",
     "CommitRef",
@@ -269,4 +270,6 @@ MANIFEST = graph_document(
         3: record(Manifest, _MANIFEST_3, check=_check_manifest),
     }
 )
+MANIFEST_FORMAT = max(MANIFEST.versions)
+"""The format that new versions are written in."""
 IDENTITY = graph_document({1: record(GraphIdentity, {"graph_id": ULID, "created_at": TIME})})

@@ -12,16 +12,24 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
-from gitops.graph.ancestry import merge_base_refs
+from gitops.graph.ancestry import includes_version, merge_base_refs
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import head_number, line_numbers, publish
 from gitops.graph.results import BranchInfo
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.graph.staged import WriteContext, later_timestamp, precise_timestamp
 from gitops.storage.port import ObjectStore
 
-__all__ = ["create_branch", "delete_branch", "ensure_branch", "list_branches", "make_branch", "remove_branch"]
+__all__ = [
+    "create_branch",
+    "delete_branch",
+    "delete_merged_branch",
+    "ensure_branch",
+    "list_branches",
+    "make_branch",
+    "remove_branch",
+]
 
 _ROUNDS = 32
 
@@ -111,6 +119,20 @@ def delete_branch(uri: str, name: str, context: WriteContext) -> None:
     if wanted == layout.MAIN:
         raise GitopsError(Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and is not removed", path=wanted)
     remove_branch(open_snapshot(uri, ReadTarget()), wanted, context)
+
+
+def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) -> None:
+    """As `delete_branch`, if branch `into` includes the newest version of it.
+
+    Raises ConflictError `graph_conflict` if not: another process wrote to it since it was merged. Writers that take no turns,
+    as on an object store, may still publish a version between this look and the deletion.
+    """
+    with find_root(uri).lease():
+        branch, target = open_snapshot(uri, ReadTarget(name)), open_snapshot(uri, ReadTarget(into))
+        if not includes_version(target.manifest, branch.manifest.ref):
+            detail = f"branch {branch.branch} has versions that {target.branch} does not include"
+            raise ConflictError(Code.GRAPH_CONFLICT, detail, path=branch.branch)
+        delete_branch(uri, name, context)
 
 
 def remove_branch(snapshot: Snapshot, name: str, context: WriteContext) -> None:

@@ -42,6 +42,11 @@ class CommittedTable:
         """The type of a column, `id`, `src` and `dst` included."""
         return self.declared.properties.get(column, _TEXT)
 
+    def open(self) -> None:
+        """Open the table, if it has rows. Raises as `open_table`."""
+        if self.opened is None and self.entry.rows:
+            self.opened = open_table(self.folder, self.entry)
+
     def scan(self, columns: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
         """The rows that the driver's filter lets through, with their addresses. Raises RemoteError; as `open_table`."""
         if not self.entry.rows:

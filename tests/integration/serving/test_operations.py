@@ -1,0 +1,294 @@
+"""What a request can ask of a graph: allowed before anything is done, and answered in the forms of the interface."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gitops import graph
+from gitops.core.errors import GitopsError
+from gitops.policy.bundle import Action
+from gitops.serving.generation import ServedGraph
+from gitops.serving.operations.branches import create_branch, delete_branch, list_branches, merge_branches
+from gitops.serving.operations.commits import list_commits, read_commit
+from gitops.serving.operations.describe import apply_schema, describe_snapshot, read_schema
+from gitops.serving.operations.export import PIECE_BYTES, ExportSlots, cut_pieces, export_records
+from gitops.serving.operations.load import RecordStream, find_place, load_records, permit_load
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+from tests.support.clock import FixedClock
+from tests.support.ids import SequentialIds
+from tests.support.query_graphs import NOW, TOWNS, create, road, town
+
+Asked = tuple[Action, str | None, str | None]
+
+
+class Gate:
+    """Permits all but some actions, and notes what was asked."""
+
+    def __init__(self, *denied: Action) -> None:
+        self.denied = denied
+        self.asked: list[Asked] = []
+
+    def __call__(self, action: Action, *, branch: str | None = None, target_branch: str | None = None) -> None:
+        self.asked.append((action, branch, target_branch))
+        if action in self.denied:
+            raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, f"no rule permits {action}"))
+
+
+class Place:
+    """A served graph of towns, and an actor who works on it."""
+
+    def __init__(self, uri: str) -> None:
+        schema = graph.open_snapshot(uri).schema()
+        self.served = ServedGraph("towns", uri, schema, TOWNS, "0" * 64, {}, None, graph.ReadCache())
+        self.context = graph.WriteContext(FixedClock(NOW), SequentialIds(5_000), "act-ann")
+
+    def load(self, *records: Any, branch: str = "main", origin: str | None = None, mode: str = "merge") -> Any:
+        place = find_place(self.served, branch, origin)
+        data = b"\n".join(each if isinstance(each, bytes) else json.dumps(each).encode() for each in records)
+        return load_records(self.served, place, mode, io.BytesIO(data))(self.context)
+
+    def lines(self, branch: str = "main") -> list[str]:
+        return list(graph.export_records(graph.open_snapshot(self.served.uri, graph.ReadTarget(branch))))
+
+    def branches(self) -> list[str]:
+        return list(list_branches(self.served, Gate())()["branches"])
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(create(str(tmp_path / "towns.omni")))
+
+
+def problem_of(run: Callable[[], object]) -> ApiProblem:
+    with pytest.raises(ProblemError) as raised:
+        run()
+    return raised.value.problem
+
+
+def test_each_operation_asks_before_it_works(place: Place) -> None:
+    served = place.served
+    cases: dict[Asked, Callable[[Gate], object]] = {
+        (Action.READ, "dev", None): lambda gate: describe_snapshot(served, gate, "dev"),
+        (Action.READ, "main", None): lambda gate: read_schema(served, gate),
+        (Action.SCHEMA_APPLY, None, "main"): lambda gate: apply_schema(served, gate),
+        (Action.BRANCH_CREATE, "main", "dev"): lambda gate: create_branch(served, gate, "dev", "main"),
+        (Action.BRANCH_DELETE, None, "dev"): lambda gate: delete_branch(served, gate, "dev"),
+        (Action.BRANCH_MERGE, "dev", "main"): lambda gate: merge_branches(served, gate, "dev", "main"),
+        (Action.EXPORT, "dev", None): lambda gate: export_records(served, gate, ExportSlots(), "dev"),
+    }
+    for asked, run in cases.items():
+        gate = Gate(asked[0])
+        assert problem_of(lambda run=run, gate=gate: run(gate)).status == 403  # type: ignore[misc]
+        assert gate.asked == [asked]
+    for read in (
+        list_branches(served, gate := Gate()),
+        read_commit(served, gate, "x"),
+        list_commits(served, gate, "b"),
+    ):
+        assert callable(read)
+    assert [asked[:2] for asked in gate.asked] == [(Action.READ, "main"), (Action.READ, "main"), (Action.READ, "b")]
+    assert place.branches() == ["main"]
+
+
+def test_a_snapshot_names_the_datasets_of_the_head(place: Place) -> None:
+    commit = place.load(town("a"), town("b"), road("a", "b"))["commit"]
+    answer = describe_snapshot(place.served, Gate(), "main")()
+    rows = [(each["entity_kind"], each["type_name"], each["entity_count"]) for each in answer["datasets"]]
+    assert rows == [("edge", "Road", 1), ("node", "Town", 2)]
+    assert (answer["graph_branch"], answer["graph_manifest_version"]) == ("main", 2)
+    assert answer["graph_commit_id"] == commit["graph_commit_id"]
+    with pytest.raises(GitopsError, match="no branch 'dev'"):
+        describe_snapshot(place.served, Gate(), "dev")()
+
+
+def test_a_schema_is_read_and_never_applied_here(place: Place) -> None:
+    assert read_schema(place.served, Gate()) == {"schema_source": TOWNS.decode()}
+    refused = apply_schema(place.served, Gate()).problem
+    assert (refused.status, refused.code) == (409, ApiCode.CONFLICT)
+    assert "gitops apply" in refused.message
+
+
+def test_a_commit_is_the_receipt_of_a_load_and_is_found_again(place: Place) -> None:
+    commit = place.load(town("a"))["commit"]
+    history = list_commits(place.served, Gate(), "main")()["commits"]
+    assert history[0] == commit == read_commit(place.served, Gate(), commit["graph_commit_id"])()
+    assert commit["parent_commit_id"] == history[1]["graph_commit_id"]
+    assert (commit["actor_id"], commit["created_at"]) == ("act-ann", int(NOW.timestamp()) * 1_000_000)
+    assert len(list_commits(place.served, Gate(), "main", 1)()["commits"]) == 1
+    for unknown in ("x", "0" * 26):
+        assert problem_of(read_commit(place.served, Gate(), unknown)).status == 404
+
+
+def test_a_branch_called_merge_comes_and_goes(place: Place) -> None:
+    answer = create_branch(place.served, Gate(), "merge", "main")(place.context)
+    assert answer == {"uri": place.served.uri, "from": "main", "name": "merge", "actor_id": "act-ann"}
+    assert place.branches() == ["main", "merge"]
+    deleted = delete_branch(place.served, Gate(), "merge")(place.context)
+    assert (deleted["name"], place.branches()) == ("merge", ["main"])
+    for run in (create_branch(place.served, Gate(), "a", "main"), delete_branch(place.served, Gate(), "b")):
+        assert callable(run)
+    assert problem_of(lambda: delete_branch(place.served, Gate(), "main")).status == 400
+    assert problem_of(lambda: create_branch(place.served, Gate(), "main", "main")).status == 400
+
+
+def test_a_merge_answers_with_its_commit_and_deletes_what_it_merged(place: Place) -> None:
+    place.load(town("a"), branch="dev", origin="main")
+    merged = merge_branches(place.served, Gate(), "dev", "main", delete_source=True)(place.context)
+    head = list_commits(place.served, Gate(), "main")()["commits"][0]
+    assert merged == {
+        "source": "dev",
+        "target": "main",
+        "outcome": "fast_forward",
+        "actor_id": "act-ann",
+        "commit": head,
+        "branch_deleted": True,
+    }
+    assert place.branches() == ["main"]
+
+
+def test_a_refused_delete_leaves_the_merge(place: Place) -> None:
+    place.load(town("a"), branch="dev", origin="main")
+    gate = Gate(Action.BRANCH_DELETE)
+    merged = merge_branches(place.served, gate, "dev", "main", delete_source=True)(place.context)
+    assert (merged["outcome"], merged["branch_deleted"]) == ("fast_forward", False)
+    assert merged["branch_delete_error"] == "no rule permits branch_delete"
+    again = merge_branches(place.served, Gate(), "dev", "main")(place.context)
+    assert (again["outcome"], again["commit"], "branch_deleted" in again) == ("already_up_to_date", None, False)
+
+
+def test_a_branch_that_went_on_is_not_deleted_as_merged(place: Place) -> None:
+    place.load(town("a"), branch="dev", origin="main")
+    with pytest.raises(GitopsError, match="branch dev has versions that main does not include"):
+        graph.delete_merged_branch(place.served.uri, "dev", "main", place.context)
+    assert place.branches() == ["dev", "main"]
+
+
+def test_49_a_conflict_names_each_row_and_leaves_the_target(place: Place) -> None:
+    place.load(town("a", size=0))
+    place.load(*(town(key, size=1) for key in "abcde"), branch="dev", origin="main")
+    place.load(*(town(key, size=2) for key in "abcde"))
+    before = place.lines()
+    refused = problem_of(lambda: merge_branches(place.served, Gate(), "dev", "main")(place.context))
+    assert (refused.status, refused.code, place.lines()) == (409, ApiCode.CONFLICT, before)
+    assert refused.message.endswith(" and 2 more")
+    conflicts = refused.more["merge_conflicts"]
+    assert conflicts[0] == {
+        "entity_kind": "node",
+        "type_name": "Town",
+        "entity_id": "a",
+        "property": "size",
+        "kind": "divergent_update",
+        "message": "main and dev gave it different values",
+    }
+    assert {each["kind"] for each in conflicts[1:]} == {"divergent_insert"}
+
+
+def test_47_a_load_makes_a_branch_only_for_whoever_may_create_it(place: Place) -> None:
+    missing = find_place(place.served, "dev", "main")
+    gate = Gate(Action.BRANCH_CREATE)
+    assert problem_of(lambda: permit_load(gate, missing)).status == 403
+    assert (gate.asked, place.branches()) == ([(Action.BRANCH_CREATE, "main", "dev")], ["main"])
+    place.load(town("a"), branch="dev", origin="main")
+    permit_load(gate := Gate(Action.BRANCH_CREATE), find_place(place.served, "dev", "main"))
+    assert gate.asked == [(Action.CHANGE, "dev", None)]
+
+
+def test_a_load_counts_what_it_took(place: Place) -> None:
+    answer = place.load(town("a"), town("b"), road("a", "b"), branch="dev", origin="main")
+    assert answer["nodes"] == [{"name": "Town", "entities_loaded": 2}]
+    assert answer["edges"] == [{"name": "Road", "entities_loaded": 1}]
+    assert (answer["total_entities"], answer["branch_created"], answer["base_branch"]) == (3, True, "main")
+    nothing = place.load()
+    assert (nothing["commit"], nothing["total_entities"]) == (None, 0)
+    refused = problem_of(lambda: place.load(town("a"), branch="other"))
+    assert (refused.status, place.branches()) == (404, ["dev", "main"])
+
+
+def test_records_that_do_not_fit_are_named_by_their_lines(place: Place) -> None:
+    refused = problem_of(lambda: place.load(town("a"), b"{", town("b", size="x"), branch="dev", origin="main"))
+    assert (refused.status, refused.more["total_problems"]) == (400, 2)
+    assert [each["line"] for each in refused.more["problems"]] == [2, 3]
+    assert (place.lines(), place.branches()) == ([], ["main"])
+
+
+def test_a_key_that_exists_already_is_a_conflict_of_an_append(place: Place) -> None:
+    place.load(town("a"))
+    refused = problem_of(lambda: place.load(town("a"), mode="append"))
+    assert (refused.status, refused.code, refused.more["key_conflict"]) == (409, ApiCode.CONFLICT, True)
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(place: Place) -> None:
+    class GoneError(Exception):
+        pass
+
+    def pieces() -> Iterator[bytes]:
+        yield from (json.dumps(town(str(n))).encode() + b"\n" for n in range(500))
+        raise GoneError
+
+    source = pieces()
+    target = find_place(place.served, "dev", "main")
+    with pytest.raises(GoneError):
+        load_records(place.served, target, "merge", RecordStream(lambda: next(source)).buffered())(place.context)
+    assert (place.lines(), place.branches()) == ([], ["main"])
+
+
+def test_a_stream_is_read_piece_by_piece(place: Place) -> None:
+    data = b"".join(json.dumps(town(str(n))).encode() + b"\n" for n in range(9))
+    pieces = [data[at : at + 7] for at in range(0, len(data), 7)] + [b""]
+    stream = RecordStream(lambda: pieces.pop(0)).buffered()
+    answer = load_records(place.served, find_place(place.served, "main", None), "append", stream)(place.context)
+    assert answer["total_entities"] == 9
+
+
+def test_46_an_export_is_that_of_the_engine_in_small_pieces(place: Place) -> None:
+    place.load(*(town(f"t{n}", name="x" * 500) for n in range(400)), town("wide", name="y" * 200_000))
+    export = export_records(place.served, Gate(), ExportSlots(), "main")()
+    pieces = list(export.pieces)
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert b"".join(pieces).decode().splitlines() == place.lines()
+    assert export.commit == list_commits(place.served, Gate(), "main")()["commits"][0]["graph_commit_id"]
+    named = export_records(place.served, Gate(), ExportSlots(), "main", ["Road"])()
+    assert list(named.pieces) == []
+
+
+def test_46_an_export_refuses_before_its_first_piece(place: Place) -> None:
+    place.load(town("a"))
+    slots = ExportSlots(1, 0.0)
+    for branch, types, text in (("dev", [], "no branch"), ("main", ["Twon"], "no type 'Twon'")):
+        with pytest.raises(GitopsError, match=text):
+            export_records(place.served, Gate(), slots, branch, types)()
+    table = graph.open_snapshot(place.served.uri).manifest.tables["node:Town"]
+    (Path(place.served.uri) / table.path).rename(Path(place.served.uri) / "moved")
+    with pytest.raises(GitopsError, match="does not open"):
+        export_records(place.served, Gate(), slots, "main")()
+
+
+def test_only_so_many_exports_are_under_way_at_once(place: Place) -> None:
+    slots = ExportSlots(2, 0.0)
+    first, _ = (export_records(place.served, Gate(), slots, "main")() for _ in range(2))
+    refused = problem_of(export_records(place.served, Gate(), slots, "main"))
+    assert (refused.status, refused.more["resource_limit"]) == (413, {"resource": "exports", "limit": 2})
+    first.close()
+    first.close()
+    export_records(place.served, Gate(), slots, "main")()
+    assert problem_of(export_records(place.served, Gate(), slots, "main")).status == 413
+
+
+def test_pieces_are_made_when_they_are_asked_for() -> None:
+    made: list[int] = []
+
+    def lines() -> Iterator[str]:
+        for n in range(10):
+            made.append(n)
+            yield "x" * 9
+
+    pieces = cut_pieces(lines(), 20)
+    assert (next(pieces), made) == (b"xxxxxxxxx\n" * 2, [0, 1])
+    pieces.close()
+    assert made == [0, 1]
