@@ -25,6 +25,7 @@ GROUPS = (
     "ledgers",
     "buckets",
     "audits",
+    "access",
     "engine",
     "graphs",
     "parallel",

@@ -1,0 +1,225 @@
+"""Laws of the access diff, over random edits of random policies, bindings, graphs and queries: it equals deciding everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gitops.policy.access import RUN, SERVER, AccessDiff, AccessRow, AccessState, CauseKind, PolicyText, graph_scope
+from gitops.policy.access_diff import access_diff
+from gitops.policy.bundle import (
+    BRANCH_SCOPED,
+    GRAPH_ACTIONS,
+    SERVER_ACTIONS,
+    TARGET_SCOPED,
+    Action,
+    BranchScope,
+    Bundle,
+    Rule,
+)
+from gitops.policy.decide import AccessRequest, decide
+
+ACTORS = ("ada", "bob", "eve", "kim")
+NOBODY = "a token of nobody"
+GROUPS = ("staff", "editors", "admins")
+BRANCHES = ("main", "dev", "prod")
+OTHER = "a branch of no policy"
+GRAPHS = ("a", "b")
+QUERIES = ("find", "find_all", "add")
+PATTERNS = ("find*", "*", "add", "none")
+SCOPES = (SERVER, *map(graph_scope, GRAPHS))
+
+Point = tuple[str, str, str, str | None, str | None]
+"""An actor, an action, a scope, a branch and a query."""
+
+_FEW = st.sets(st.sampled_from(ACTORS), min_size=1, max_size=3)
+_LIMIT = st.none() | st.sampled_from(BranchScope)
+
+
+@st.composite
+def rules(draw: st.DrawFn, name: str) -> Rule:
+    """A rule of the actions of one kind, with the limits that they have."""
+    limits = draw(st.sampled_from((BRANCH_SCOPED, TARGET_SCOPED, {Action.INVOKE_QUERY}, SERVER_ACTIONS, GRAPH_ACTIONS)))
+    actions = tuple(draw(st.sets(st.sampled_from(sorted(limits)), min_size=1)))
+    branch = draw(_LIMIT) if limits == BRANCH_SCOPED else None
+    target = draw(_LIMIT) if limits == TARGET_SCOPED else None
+    queries = draw(st.sets(st.sampled_from(PATTERNS))) if limits == {Action.INVOKE_QUERY} else ()
+    return Rule(name, draw(st.sampled_from(GROUPS)), actions, branch, target, tuple(queries))
+
+
+@st.composite
+def texts(draw: st.DrawFn, name: str) -> PolicyText:
+    """A policy; one in eight cannot be read."""
+    if not draw(st.integers(0, 7)):
+        return PolicyText(name, f"{name}.yaml", "unread", None)
+    groups = {group: tuple(sorted(draw(_FEW))) for group in GROUPS}
+    protected = frozenset(draw(st.sets(st.sampled_from(BRANCHES))))
+    bundle = Bundle(groups, protected, tuple(draw(rules(f"r{n}")) for n in range(draw(st.integers(0, 4)))))
+    return PolicyText(name, f"{name}.yaml", "read", bundle)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> AccessState:
+    """Up to two graphs, and up to three policies bound to anything."""
+    policies = {name: draw(texts(name)) for name in ("p", "q", "r")}
+    bound = {scope: draw(st.sampled_from(sorted(policies))) for scope in draw(st.sets(st.sampled_from(SCOPES)))}
+    graphs = draw(st.sets(st.sampled_from(GRAPHS)))
+    queries = {
+        graph: {query: draw(st.booleans()) for query in draw(st.sets(st.sampled_from(QUERIES)))} for graph in graphs
+    }
+    return AccessState(policies, bound, queries)
+
+
+@st.composite
+def edits(draw: st.DrawFn) -> tuple[AccessState, AccessState]:
+    """A state and another one, which has some of its parts from the first."""
+    before, other = draw(states()), draw(states())
+    keep = [draw(st.booleans()) for _ in range(3)]
+    policies = {n: draw(st.sampled_from((before, other))).policies[n] for n in before.policies}
+    bound, queries = (before if keep[1] else other).bound, (before if keep[2] else other).queries
+    return before, AccessState(before.policies if keep[0] else policies, bound, queries)
+
+
+def permitted(state: AccessState) -> Iterator[Point]:
+    """Everything that anybody may do, decided request by request."""
+    for scope in state.scopes:
+        actions = SERVER_ACTIONS if scope == SERVER else GRAPH_ACTIONS
+        for actor in (*ACTORS, NOBODY):
+            for action in actions:
+                about = action in BRANCH_SCOPED | TARGET_SCOPED
+                for branch in (*BRANCHES, OTHER) if about else (None,):
+                    if may(state, scope, actor, action, branch):
+                        yield actor, action, scope, branch, None
+        for query, writes in state.queries.get(scope.partition(".")[2], {}).items():
+            for actor in (*ACTORS, NOBODY):
+                for branch in (*BRANCHES, OTHER) if may(state, scope, actor, Action.INVOKE_QUERY, None, query) else ():
+                    if may(state, scope, actor, Action.CHANGE if writes else Action.READ, branch):
+                        yield actor, RUN, scope, branch, query
+
+
+def may(
+    state: AccessState, scope: str, actor: str, action: Action, branch: str | None, query: str | None = None
+) -> bool:
+    """Whether a server permits a request."""
+    text = state.policy(scope)
+    if text is None:
+        return action is Action.READ
+    target = branch if action in TARGET_SCOPED else None
+    request = AccessRequest(actor, action, branch if action in BRANCH_SCOPED else None, target, query)
+    return text.bundle is not None and decide(text.bundle, request).allowed
+
+
+def points(diff: AccessDiff, *, gain: bool) -> list[Point]:
+    """What the rows of a diff are about, one by one."""
+    found: list[Point] = []
+    for row in diff.rows:
+        if row.gain is not gain:
+            continue
+        others = [b for b in (*BRANCHES, OTHER) if row.other_branches and b not in row.except_branches]
+        # Whom a row does not name is nobody's token, as far as the scope is concerned.
+        actors = list(row.actors.members)
+        for branch in (*row.branches, *others) or (None,):
+            for query in row.queries or (None,):
+                found += [(actor, row.action, row.scope, branch, query) for actor in actors]
+                found += [(NOBODY, row.action, row.scope, branch, query)] if row.actors.others else []
+    return found
+
+
+def named(scope: str, *sides: AccessState) -> set[str]:
+    """The actors that a policy of the scope names on one side, or the same policy on the other."""
+    texts = [side.policies[state.bound[scope]] for state in sides if scope in state.bound for side in sides]
+    return {actor for text in texts if text.bundle for actor in text.bundle.actors}
+
+
+@given(edits())
+def test_rows_are_exactly_the_requests_that_are_decided_differently(edit: tuple[AccessState, AccessState]) -> None:
+    before, after = edit
+    diff, old, new = access_diff(before, after), set(permitted(before)), set(permitted(after))
+
+    for gain, flipped in ((True, new - old), (False, old - new)):
+        # Who is in no group of the scope is told as any token of nobody.
+        wanted = {point for point in flipped if point[0] == NOBODY or point[0] in named(point[2], before, after)}
+        found = points(diff, gain=gain)
+        assert set(found) == wanted
+        assert len(found) == len(wanted)
+
+
+@given(states())
+def test_nothing_changes_without_a_change(state: AccessState) -> None:
+    assert access_diff(state, state).rows == ()
+
+
+@given(edits())
+def test_way_back_mirrors_the_way(edit: tuple[AccessState, AccessState]) -> None:
+    there, back = access_diff(*edit), access_diff(*reversed(edit))
+
+    assert set(points(there, gain=True)) == set(points(back, gain=False))
+    assert set(points(there, gain=False)) == set(points(back, gain=True))
+
+
+@given(states(), rules("new"))
+def test_new_rule_takes_nothing_away(state: AccessState, rule: Rule) -> None:
+    text = state.policies["p"]
+    if text.bundle is None:
+        return
+    more = Bundle(text.bundle.groups, text.bundle.protected_branches, (*text.bundle.rules, rule))
+    policies = {**state.policies, "p": PolicyText("p", "p.yaml", "more", more)}
+
+    assert not points(access_diff(state, AccessState(policies, state.bound, state.queries)), gain=False)
+
+
+@given(edits())
+def test_words_for_actors_give_exactly_these(edit: tuple[AccessState, AccessState]) -> None:
+    for row in access_diff(*edit).rows:
+        side = edit[row.gain]
+        text, other = side.policy(row.scope), edit[not row.gain].policy(row.scope)
+        groups = {
+            **(other.bundle.groups if other and other.bundle else {}),
+            **(text.bundle.groups if text and text.bundle else {}),
+        }
+        known = {"*": {*named(row.scope, *edit), NOBODY}, **{name: set(members) for name, members in groups.items()}}
+        if row.actors.union:
+            found = (
+                set[str]()
+                .union(*(known[n] for n in row.actors.union))
+                .difference(*(known[n] for n in row.actors.minus))
+            )
+            assert found == {*row.actors.members, *([NOBODY] if row.actors.others else [])}
+
+
+@given(edits())
+def test_cause_is_a_part_whose_reversal_alone_undoes_the_difference(edit: tuple[AccessState, AccessState]) -> None:
+    before, after = edit
+    for row in access_diff(before, after).rows:
+        undone = taken_back(before, after, row)
+        if undone is not None:
+            left = points(access_diff(before, undone), gain=row.gain)
+            assert not set(points(AccessDiff("", "", (row,)), gain=row.gain)).intersection(left)
+
+
+def taken_back(before: AccessState, after: AccessState, row: AccessRow) -> AccessState | None:
+    """The state after, without the one part that a row is due to; None where that is no part of a policy or a binding."""
+    policies, kind = {**after.policies}, row.cause.kind
+    if kind is CauseKind.BINDING:
+        bound = {scope: name for scope, name in after.bound.items() if scope != row.scope}
+        bound |= {row.scope: before.bound[row.scope]} if row.scope in before.bound else {}
+        return AccessState(policies, bound, after.queries)
+    name = after.bound.get(row.scope, "")
+    was, now = (state.policies[name].bundle if name else None for state in (before, after))
+    if was is None or now is None:
+        return None
+    old = {rule.id: rule for rule in was.rules}
+    match kind:
+        case CauseKind.MEMBERSHIP:
+            now = replace(now, groups={**now.groups, row.cause.subject: was.groups[row.cause.subject]})
+        case CauseKind.RULE:
+            rest = tuple(rule for rule in now.rules if rule.id != row.cause.subject)
+            now = replace(now, rules=(*rest, *([old[row.cause.subject]] if row.cause.subject in old else [])))
+        case CauseKind.PROTECTED_BRANCHES:
+            now = replace(now, protected_branches=was.protected_branches)
+        case _:
+            return None
+    return AccessState({**policies, name: PolicyText(name, "", "", now)}, after.bound, after.queries)
