@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gitops.policy.access import Actors
+from gitops.model.access import Actors
 
 __all__ = ["ActorSets"]
 

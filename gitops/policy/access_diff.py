@@ -11,16 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gitops.policy.access import (
-    RUN,
-    AccessCause,
-    AccessClass,
-    AccessDiff,
-    AccessRow,
-    AccessState,
-    Actors,
-    class_of,
-)
+from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors
+from gitops.policy.access import AccessState, class_of
 from gitops.policy.access_actors import ActorSets
 from gitops.policy.access_cells import bits_of
 from gitops.policy.access_parts import ScopeChange, View

@@ -11,7 +11,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gitops.policy.access import SERVER, AccessCause, AccessState, CauseKind, PolicyText
+from gitops.model.access import AccessCause, CauseKind
+from gitops.model.address import CLUSTER_SCOPE
+from gitops.policy.access import AccessState, PolicyText
 from gitops.policy.access_cells import Cells, Runs, Side
 from gitops.policy.bundle import Bundle, Rule
 
@@ -147,7 +149,7 @@ class ScopeChange:
         old, new = self.old, self.new
         if self.after.served and self._was and self._was.bundle and new and new.bundle:
             yield from self._content_parts(self._was.bundle, new.bundle)
-        server = self.scope == SERVER
+        server = self.scope == CLUSTER_SCOPE
         if self.before.served != self.after.served:
             gone, made = ("last graph deleted", "first graph") if server else ("graph deleted", "new graph")
             taken_back = View(self._side(self._still), self._runs[0], self.before.served)

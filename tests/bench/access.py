@@ -19,7 +19,7 @@ _GOAL_MS = 150
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """The diff of one changed rule, and of ten rules, four groups and the protected branches at once."""
-    chance = Random(1)
+    chance = Random(1)  # noqa: S311 - not for secrets
     actors = [f"act-{number:05}" for number in range(_ACTORS // 20 if effort.quick else _ACTORS)]
     groups = {f"g{number:02}": _members(chance, actors) for number in range(_GROUPS)}
     before = Bundle(groups, frozenset({"main", "prod"}), tuple(_rule(chance, number) for number in range(_RULES)))

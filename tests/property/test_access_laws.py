@@ -8,7 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.policy.access import RUN, SERVER, AccessDiff, AccessRow, AccessState, CauseKind, PolicyText, graph_scope
+from gitops.model.access import RUN, AccessDiff, AccessRow, CauseKind
+from gitops.model.address import CLUSTER_SCOPE as SERVER
+from gitops.model.address import graph_address
+from gitops.policy.access import AccessState, PolicyText
 from gitops.policy.access_diff import access_diff
 from gitops.policy.bundle import (
     BRANCH_SCOPED,
@@ -30,7 +33,7 @@ OTHER = "a branch of no policy"
 GRAPHS = ("a", "b")
 QUERIES = ("find", "find_all", "add")
 PATTERNS = ("find*", "*", "add", "none")
-SCOPES = (SERVER, *map(graph_scope, GRAPHS))
+SCOPES = (SERVER, *map(graph_address, GRAPHS))
 
 Point = tuple[str, str, str, str | None, str | None]
 """An actor, an action, a scope, a branch and a query."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.policy.access import AccessClass, AccessRow, AccessState, CauseKind, PolicyText, widening_words
+from gitops.model.access import AccessClass, AccessRow, CauseKind, widening_words
+from gitops.policy.access import AccessState, PolicyText
 from gitops.policy.access_diff import access_diff
 from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
 
