@@ -54,7 +54,7 @@ from gitops.plan.changeset import approvals_consumed, changeset_result, failure_
 from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import restricted
-from gitops.plan.open_changesets import live_members
+from gitops.plan.open_changesets import live_members, read_now
 
 _ATTEMPTS = 5
 _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
@@ -323,9 +323,8 @@ def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
             continue
         if result.outcome.succeeded:
             return True
-        stores = run.session.opened
-        reading = stores.engine.read(stores.graph_uri(member.address.name))
-        if not result.facts.get(DISARMED) and digest(reading.schema_source) != member.before:
+        reading = read_now(run.session, member.address.name)
+        if reading is not None and not result.facts.get(DISARMED) and digest(reading.schema_source) != member.before:
             return True
     return False
 

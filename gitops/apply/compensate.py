@@ -115,7 +115,8 @@ def _is_there(current: Session, record: Changeset, member: Member, announced: Se
     try:
         if member.address.kind is Kind.GRAPH:
             return to_remove(current, record, member, announced) is not None
-        return digest(to_migrate_back(current, member, announced).schema_source) != member.before
+        reading = to_migrate_back(current, member, announced)
+        return reading is not None and digest(reading.schema_source) != member.before
     except GitopsError:
         return True
 
@@ -147,6 +148,8 @@ def _migrate_back(current: Session, member: Member, announced: Sequence[Intent],
     """Take a graph back to the schema that it had. Raises GitopsError where it has to keep the new one."""
     stores = current.opened
     reading, uri = to_migrate_back(current, member, announced, version), stores.graph_uri(member.address.name)
+    if reading is None:
+        return
     fence = max(fence, reading.fence)
     if digest(reading.schema_source) == member.before:
         # The run that announced it may be alive, only slow: it must not begin now.

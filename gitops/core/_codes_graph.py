@@ -43,7 +43,7 @@ graph_vanished | E | an applied graph is gone without a delete
      approved
 graph_deleted | E | a graph was deleted, but not all of its files
   the removal of the files of a deleted graph was interrupted
-  -> remove the rest of its files: gitops apply
+  -> remove the rest of its files: gitops apply; if the graph is declared still, remove its root, then run: gitops refresh
 graph_version_gone | E | a version of a graph is no longer kept
   the version was removed to free space, or its branch was removed
   -> list the versions that are kept: gitops graph log GRAPH

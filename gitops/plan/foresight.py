@@ -152,7 +152,7 @@ def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
             if member.address.kind is Kind.GRAPH:
                 if to_remove(current, record, member, announced) is not None:
                     settled.texts[graph] = None
-            elif digest(to_migrate_back(current, member, announced).schema_source) != member.before:
+            elif (now := to_migrate_back(current, member, announced)) and digest(now.schema_source) != member.before:
                 settled.texts[graph] = stores.engine.schema_text(stores.graph_uri(graph), member.before or "")
         except GitopsError as error:
             if error.code == Code.GRAPH_DELETED:

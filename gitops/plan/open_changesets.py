@@ -8,8 +8,9 @@
 | rolls back | taken back, as far as it is not yet |
 | committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
 
-Graphs are looked at, never guessed. The intents of an atomic changeset are those of the graphs that it names: while it is open,
-no other one touches these.
+Graphs are looked at, never guessed. What a changeset did to a graph is gone with the graph: where that does not exist any more,
+or is past the point of no return of a delete, nothing is done, and nothing is left to take back or to drop. The intents of an
+atomic changeset are those of the graphs that it names: while it is open, no other one touches these.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ __all__ = [
     "graphs_of_changesets",
     "live_members",
     "look_at",
+    "read_now",
     "to_migrate_back",
     "to_remove",
     "with_used",
@@ -144,7 +146,7 @@ def facts_of(current: Session) -> ChangesetFacts:
 
 
 def look_at(current: Session, record: Changeset) -> Interrupted:
-    """Find out which graphs are as a changeset wants them. Raises GitopsError for one that cannot be read.
+    """Find out which graphs are as a changeset wants them. Raises GitopsError for one of which that is not known.
 
     Of one that is committed the applied state says it.
     """
@@ -164,20 +166,22 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
 
 def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, object] | None:
     """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
-    stores, graph = current.opened, member.address.name
-    uri = stores.graph_uri(graph)
-    if member.address.kind is Kind.GRAPH and stores.engine.exists(uri) is Existence.ABSENT:
-        return None
-    try:
-        reading = stores.engine.read(uri)
-    except GitopsError as error:
-        if member.address.kind is Kind.GRAPH and error.code == Code.GRAPH_DELETED:
-            return None  # An earlier run was about to take it back.
-        raise
+    graph = member.address.name
     wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
-    if digest(reading.schema_source) != wanted:
+    reading = read_now(current, graph)
+    if reading is None or digest(reading.schema_source) != wanted:
         return None
-    return {**seen_facts(uri, reading), "manifest_version": reading.manifest_version}
+    return {**seen_facts(current.opened.graph_uri(graph), reading), "manifest_version": reading.manifest_version}
+
+
+def read_now(current: Session, graph: str) -> GraphReading | None:
+    """A graph as it is now; None where it is gone, or about to be. Raises GitopsError where that is not known."""
+    try:
+        return current.opened.engine.read(current.opened.graph_uri(graph))
+    except GitopsError as error:
+        if error.code in (Code.GRAPH_MISSING, Code.GRAPH_DELETED):
+            return None
+        raise
 
 
 def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
@@ -240,15 +244,15 @@ def to_remove(current: Session, record: Changeset, member: Member, announced: Se
 
 def to_migrate_back(
     current: Session, member: Member, announced: Sequence[Intent], version: object = None
-) -> GraphReading:
+) -> GraphReading | None:
     """A graph that has the schema from before a migration, or the new one and nothing that was written since.
 
-    `version` is the one that the migration gave it, if that is known. Raises GitopsError `changeset_orphaned` where it has to
-    keep its schema, and as the engine does.
+    None where it is gone. `version` is the one that the migration gave it, if that is known. Raises GitopsError
+    `changeset_orphaned` where it has to keep its schema, and as the engine does.
     """
-    reading = current.opened.engine.read(current.opened.graph_uri(member.address.name))
-    live = digest(reading.schema_source)
-    if live == member.before:
+    reading = read_now(current, member.address.name)
+    live = None if reading is None else digest(reading.schema_source)
+    if reading is None or live == member.before:
         return reading
     if live != member.staged:
         raise _left(member, "its live schema is neither the applied nor the new one")
@@ -294,10 +298,13 @@ def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) ->
 
 
 def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:
-    """A graph that has more than its new schema, with the text of that; None where it has no more. Raises GitopsError."""
-    stores, graph, wanted = current.opened, member.address.name, member.after or ""
-    reading = stores.engine.read(stores.graph_uri(graph))
-    if digest(reading.schema_source) == wanted:
+    """A graph that has more than its new schema, with the text of that; None where it has no more, or is gone.
+
+    Raises GitopsError.
+    """
+    graph, wanted = member.address.name, member.after or ""
+    reading = read_now(current, graph)
+    if reading is None or digest(reading.schema_source) == wanted:
         return None
     declared = current.desired.resources.get(member.address)
     text = declared.content if declared is not None and declared.digest == wanted else None

@@ -266,6 +266,45 @@ def test_files_of_a_removal_that_died_at_a_free_root_are_gone_with_the_next_run(
     assert cluster.twin.left == set()
 
 
+def test_graph_that_is_deleted_after_a_death_ends_its_changeset_and_comes_back_from_a_backup(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    for graph, at in {
+        "wide": "cluster_apply.after_schema_apply",
+        "knowledge": "changeset.commit.before_write",
+        "slim": "changeset.commit.after_write",
+    }.items():
+        cluster = scene.copy()
+        restore = cluster.twin.back_up(cluster.uri(graph))
+        die(cluster, Dying((at, 1)))
+        cluster.twin.delete_tree(cluster.uri(graph))
+        cluster.plant(LOCK, None)
+        outcome = cluster.apply(atomic=True)
+        assert cluster.ledger().changesets().open == (), graph
+        assert any("restore its folder from a backup" in (problem.fix or "") for problem in outcome.diagnostics), graph
+        restore()
+        assert cluster.refresh().ok, graph
+        assert cluster.apply(atomic=True).converged, graph
+        require_whole(cluster)
+
+
+def test_graph_that_is_half_deleted_after_a_death_is_given_up_when_its_root_is_removed(tmp_path: Path) -> None:
+    cluster = Scene(tmp_path).copy()
+    die(cluster, Dying(("changeset.commit.before_write", 1)))
+    uri = cluster.uri("knowledge")
+    cluster.twin.cut_delete_short(uri, DeleteOrder(cluster.twin.read(uri).incarnation, 0, 9))
+    cluster.plant(LOCK, None)
+    outcome = cluster.apply(atomic=True)
+    assert cluster.ledger().changesets().open == ()
+    (failed,) = (each for each in outcome.diagnostics if each.code == "schema_apply_failed")
+    assert "remove its root, then run: gitops refresh" in (failed.fix or "")
+    cluster.twin.delete_tree(uri)
+    assert "graph_vanished" in codes(cluster.refresh())
+    assert cluster.approve("graph.knowledge").ok
+    assert cluster.approve("graph.old").ok
+    assert cluster.apply(atomic=True).converged
+    require_whole(cluster)
+
+
 def test_graph_that_has_rows_by_now_is_left_behind_and_planned_so(tmp_path: Path) -> None:
     cluster = Scene(tmp_path).copy()
     die(cluster, Dying(("cluster_apply.after_graph_create", 1)))
