@@ -8,7 +8,7 @@
 # make mutants  change one operator of the pure core at a time, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make bench  measure, print a table, write bench.json
-# make docs   write the generated pages again
+# make docs   write the generated pages again, and the sources of the templates of comments
 # make lock   resolve the dependencies again
 
 PYTHON ?= python3
@@ -83,6 +83,7 @@ docs: $(READY)
 	$(PY) -m tests.support.codes_page
 	$(PY) -m tests.support.cli_page
 	$(PY) -m tests.support.rules_page
+	$(PY) -m tests.support.compiled_templates
 
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \
