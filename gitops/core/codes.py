@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_serving
+from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_policy, _codes_serving
 from gitops.core._code_names import Code, Severity
 from gitops.core.dataclass import dataclass
 
@@ -47,7 +47,12 @@ def _read(*tables: str) -> Mapping[Code, CodeEntry]:
 
 
 REGISTRY: Mapping[Code, CodeEntry] = _read(
-    _codes_cluster.TABLE, _codes_bot.TABLE, _codes_graph.TABLE, _codes_forge.TABLE, _codes_serving.TABLE
+    _codes_cluster.TABLE,
+    _codes_policy.TABLE,
+    _codes_bot.TABLE,
+    _codes_graph.TABLE,
+    _codes_forge.TABLE,
+    _codes_serving.TABLE,
 )
 
 # Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.

@@ -88,12 +88,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A policy file that was read: groups of actors, the names of protected branches, and rules, in the order of the file."""
+    """A policy file that was read: groups of actors, the names of protected branches, and rules, in the order of the file.
+
+    `kind` is what the deprecated key of that name says, at `kind_line`; it must agree with what the bundle is bound to.
+    """
 
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     protected_branches: frozenset[str] = frozenset()
     rules: tuple[Rule, ...] = ()
     version: int = 1
+    kind: EngineKind | None = None
+    kind_line: int = 1
 
     @property
     def actors(self) -> frozenset[str]:

@@ -14,7 +14,17 @@ from typing import Protocol
 from gitops.core.dataclass import dataclass
 from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
 
-__all__ = ["MAIN", "AccessDecision", "AccessRequest", "PolicyEngine", "decide", "permits"]
+__all__ = [
+    "MAIN",
+    "AccessDecision",
+    "AccessRequest",
+    "PolicyEngine",
+    "decide",
+    "denial",
+    "permission",
+    "permits",
+    "stranger",
+]
 
 MAIN = "main"
 """The branch of a request that names none."""
@@ -68,12 +78,26 @@ def permits(bundle: Bundle, rule: Rule, request: AccessRequest) -> bool:
 def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
     """Whether the bundle permits the request."""
     if not any(request.actor in members for members in bundle.groups.values()):
-        return AccessDecision(allowed=False, rule=None, known=False, message=f"actor '{request.actor}' is in no group")
-    found = sorted(rule.id for rule in bundle.rules if permits(bundle, rule, request))
-    if not found:
-        message = f"no rule permits '{request.actor}' to {request.action}"
-        return AccessDecision(allowed=False, rule=None, known=True, message=message)
-    return AccessDecision(allowed=True, rule=found[0], known=True, message=f"rule '{found[0]}' permits it")
+        return stranger(request)
+    found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
+    return permission(min(found)) if found else denial(request)
+
+
+def stranger(request: AccessRequest) -> AccessDecision:
+    """The denial of an actor in no group."""
+    message = f"actor '{request.actor}' is in no group of the policy"
+    return AccessDecision(allowed=False, rule=None, known=False, message=message)
+
+
+def denial(request: AccessRequest) -> AccessDecision:
+    """The denial of what no rule permits."""
+    message = f"no rule permits '{request.actor}' to {request.action}"
+    return AccessDecision(allowed=False, rule=None, known=True, message=message)
+
+
+def permission(rule: str) -> AccessDecision:
+    """The permission by a rule, the first by id of those that permit it."""
+    return AccessDecision(allowed=True, rule=rule, known=True, message=f"rule '{rule}' permits it")
 
 
 def _covers(scope: BranchScope | None, branch: str | None, protected: frozenset[str]) -> bool:

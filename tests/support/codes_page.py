@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_serving
+from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_policy, _codes_serving
 from gitops.core.codes import REGISTRY, Code, CodeEntry
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.render.text import diagnostic_lines
@@ -30,6 +30,7 @@ def codes_page() -> str:
     """The whole page."""
     sections = (
         ("Cluster folder, plan and ledger", _codes_cluster.TABLE),
+        ("Access policies", _codes_policy.TABLE),
         ("Repository, approvals and audit", _codes_bot.TABLE),
         ("Graphs and queries", _codes_graph.TABLE),
         ("Forges", _codes_forge.TABLE),
