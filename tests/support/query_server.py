@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ import uvicorn
 
 from gitops.core.canonical import digest
 from gitops.core.clock import Clock
+from gitops.core.diagnostics import Diagnostics
 from gitops.graph import ReadCache, open_snapshot
 from gitops.language.query import check_query, parse_queries
-from gitops.policy.bundle import Action
-from gitops.policy.decide import AccessRequest, PolicyEngine
+from gitops.policy.bundle import Bundle
+from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
 from gitops.serving.generation import Generation, RevisionIdentity, RuntimeState, ServedGraph, StoredQuery
 from gitops.serving.http.app import HttpApp
-from gitops.serving.http.context import AccessQuestion, HttpContext, HttpLimits, LogRecord
+from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord
 from gitops.serving.http.routes import ROUTES
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+from gitops.serving.tokens import JSON, BearerTokens, load_tokens
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.query_graphs import create, put, road, town
 
@@ -31,6 +33,8 @@ query towns() { match { $t: Town } return { $t.key, $t.size } order { $t.key asc
 query town($key: String) @description("One town.") { match { $t: Town { key: $key } } return { $t.key, $t.size, $t.name } }
 query add_town($key: String, $size: I32?) { insert Town { key: $key, size: $size } }
 query drop_town($key: String) { delete Town where key = $key }
+query kinds($s: String, $i: I32, $l: I64, $u: U32, $w: U64, $f: F32, $d: F64, $b: Bool, $day: Date, $at: DateTime,
+            $many: [String], $v: Vector(2), $maybe: I64?) { match { $t: Town } return { $t.key } }
 """
 
 
@@ -44,46 +48,21 @@ class Source:
         return self.generation
 
 
-@dataclass
-class TokenGate:
-    """Tokens by actor and the decisions of the specification's table; without tokens everything is open."""
+@dataclass(frozen=True)
+class BundleEngine:
+    """Decides by the pure rules of a bundle."""
 
-    tokens: Mapping[str, str] = field(default_factory=dict)
-    guarded: bool = False
+    bundle: Bundle
 
-    @property
-    def state(self) -> RuntimeState:
-        if not self.tokens:
-            return RuntimeState.OPEN
-        return RuntimeState.POLICY_ENABLED if self.guarded else RuntimeState.DEFAULT_DENY
-
-    def authenticate(self, authorization: str | None) -> str | None:
-        if not self.tokens:
-            return None
-        found = [actor for actor, token in self.tokens.items() if authorization == f"Bearer {token}"]
-        if not found:
-            text = "invalid bearer token" if authorization else "missing bearer token"
-            raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, text))
-        return found[0]
-
-    def authorize(self, generation: Generation, question: AccessQuestion) -> None:
-        engine = generation.engine if question.graph is None else question.graph.engine
-        actor = question.actor
-        if engine is None:
-            open_ = question.action is Action.READ or (actor is None and question.graph is not None)
-            if not open_ or question.graph is None:
-                raise _forbidden(f"'{question.action}' is denied in default-deny mode")
-            return
-        if actor is None:
-            raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token"))
-        asked = AccessRequest(actor, question.action, question.branch, question.target_branch, question.query)
-        decision = engine.decide(asked)
-        if not decision.allowed:
-            raise _forbidden(decision.message)
+    def decide(self, request: AccessRequest) -> AccessDecision:
+        return decide(self.bundle, request)
 
 
-def _forbidden(message: str) -> ProblemError:
-    return ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message))
+def tokens(**known: str) -> BearerTokens:
+    """Tokens by actor."""
+    found = load_tokens({JSON: json.dumps(known)}, Diagnostics())
+    assert len(found.known) == len(known)
+    return found
 
 
 def served(
@@ -132,13 +111,17 @@ class Running:
 @contextmanager
 def running(
     made: Generation,
-    gate: TokenGate | None = None,
+    known: BearerTokens | None = None,
     limits: HttpLimits | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Running]:
-    """Serve a generation on a free port of loopback."""
+    """Serve a generation on a free port of loopback; without tokens to everybody."""
     source, log = Source(made), list[LogRecord]()
-    context = HttpContext(source, gate or TokenGate(), clock or SystemClock(), RandomIds(), log.append)
+    found = known or BearerTokens()
+    state = RuntimeState.OPEN
+    if found:
+        state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
+    context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append)
     context = replace(context, limits=limits) if limits else context
     with serving(HttpApp(context, ROUTES)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield Running(client, source, log, port)

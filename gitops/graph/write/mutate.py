@@ -34,9 +34,10 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class MutationOptions:
-    """`now` is the instant of `now()`; with `expected_head` the branch must be at that version; `actor` is named in the manifest.
+    """`now` is the instant of `now()`; `actor` is named in the manifest.
 
-    `embedder` makes vectors that an insert leaves out (`@embed`); without one they are missing.
+    With `expected_head` the branch must be at that version, with `expected_commit` at that commit. `embedder` makes vectors that
+    an insert leaves out (`@embed`); without one they are missing.
     """
 
     now: datetime
@@ -44,6 +45,7 @@ class MutationOptions:
     actor: str | None = None
     expected_head: int | None = None
     embedder: Embedder | None = None
+    expected_commit: str | None = None
 
 
 class Mutator:
@@ -89,11 +91,7 @@ class Mutator:
         def attempt() -> MutationResult:
             with find_root(uri).lease():
                 snapshot = open_snapshot(uri, target)
-                if options.expected_head not in (None, snapshot.manifest.n):
-                    detail = (
-                        f"branch {snapshot.branch} is at version {snapshot.manifest.n}, not at {options.expected_head}"
-                    )
-                    raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
+                _require_head(snapshot, options)
                 # The catalog of the accepted schema is kept, since compiling takes a while; another thread may exchange it.
                 key, known = (snapshot.manifest.schema_ir, frozenset(snapshot.manifest.tables)), self._known
                 if known is None or known[0] != key:
@@ -134,6 +132,18 @@ class Mutator:
         version = StagedVersion(snapshot, "mutate", context, stamp=timestamp, tables={**base.tables, **tables})
         version.publish()
         return version.manifest
+
+
+def _require_head(snapshot: Snapshot, options: MutationOptions) -> None:
+    """Raise ConflictError `head_moved` where the branch is not where the caller expects it."""
+    head = snapshot.manifest
+    for what, expected, found in (
+        ("version", options.expected_head, head.n),
+        ("commit", options.expected_commit, head.txn_id),
+    ):
+        if expected not in (None, found):
+            detail = f"branch {snapshot.branch} is at {what} {found}, not at {expected}"
+            raise ConflictError(Code.HEAD_MOVED, detail, path=snapshot.root.location)
 
 
 def _require_types(catalog: Catalog, statements: tuple[TypedStatement, ...]) -> None:

@@ -19,14 +19,14 @@ from typing import Any
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.serving.access import authenticate
 from gitops.serving.generation import ServedGraph
 from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
-from gitops.serving.http.call import Call, ClientGoneError
+from gitops.serving.http.call import Call, ClientGoneError, Shared
 from gitops.serving.http.context import HttpContext
 from gitops.serving.http.errors import problem_of
 from gitops.serving.http.matching import Match, RouteTable, is_graph_id
 from gitops.serving.http.route import Route
-from gitops.serving.http.work import Admission, Workers
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
 
 __all__ = ["HttpApp"]
@@ -47,12 +47,11 @@ class HttpApp:
         """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
-        self._workers = Workers(context.limits.threads)
-        self._admission = Admission(context.limits)
+        self._shared = Shared.of(context)
 
     def close(self) -> None:
         """Finish the work that has begun."""
-        self._workers.close()
+        self._shared.workers.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
@@ -69,8 +68,7 @@ class HttpApp:
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
         started = context.clock.monotonic()
-        generation = context.generations.current()
-        call = Call(scope, receive, context, self._workers, self._admission, generation, "")
+        call = Call(self._shared, scope, receive, context.generations.current())
         answer: Answer | StreamAnswer | None = None
         sent = 0
         try:
@@ -103,7 +101,8 @@ class HttpApp:
     async def _handled(self, call: Call) -> Answer | StreamAnswer:
         match = self._table.find(call.method, call.raw_path)
         if match.route is None or not match.route.public:
-            call.actor = self._context.gate.authenticate(call.header("authorization"))
+            context = self._context
+            call.actor = authenticate(context.state, context.tokens(), call.headers("authorization"))
         graph = self._graph(call, match)
         route = match.route
         if route is None:
@@ -145,8 +144,6 @@ class HttpApp:
             REVISION: f"sha256:{call.generation.revision.digest}",
             **answer.headers,
         }
-        if answer.status == 401:  # noqa: PLR2004
-            headers["WWW-Authenticate"] = "Bearer"
         if isinstance(answer, Answer):
             headers["Content-Length"] = str(len(answer.body))
         return [(name.lower().encode(), value.encode()) for name, value in headers.items()]

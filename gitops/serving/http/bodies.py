@@ -6,14 +6,28 @@ clients; tests compare them with what is sent.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from gitops.documents.json_bytes import MalformedError, parse
 from gitops.serving.problem import bad_request
 
-__all__ = ["GraphsAnswer", "HealthAnswer", "Model", "ProblemBody", "ServedGraphForm", "read_json"]
+__all__ = [
+    "ChangeAnswer",
+    "GraphsAnswer",
+    "HealthAnswer",
+    "InvokeBody",
+    "Model",
+    "MutateBody",
+    "ProblemBody",
+    "QueriesAnswer",
+    "QueryAnswer",
+    "QueryBody",
+    "ReadAnswer",
+    "ReadBody",
+    "read_json",
+]
 
 _SHOWN: Final = 10
 
@@ -62,6 +76,119 @@ class GraphsAnswer(Model):
     """The graphs that are served, by id."""
 
     graphs: list[ServedGraphForm]
+
+
+class QueryBody(Model):
+    """A read: a text with one query, or several and the `name` of one; at the head of a branch, or at a snapshot."""
+
+    query: str
+    name: str | None = None
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | None = Field(default=None, description="The id of a commit that the graph keeps, on any branch.")
+
+
+class ReadBody(Model):
+    """A read in its former form."""
+
+    query_source: str
+    query_name: str | None = None
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | None = None
+
+
+class MutateBody(Model):
+    """A mutation. `query` may be called `query_source`, and `name` `query_name`."""
+
+    query: str = Field(validation_alias=AliasChoices("query", "query_source"))
+    name: str | None = Field(default=None, validation_alias=AliasChoices("name", "query_name"))
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+
+
+class InvokeBody(Model):
+    """What a stored query is run with."""
+
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | None = Field(default=None, description="The id of a commit; only for reads.")
+    expect_mutation: bool | None = Field(
+        default=None, description="Refuse the call unless the stored query is of this kind."
+    )
+
+
+class TargetForm(Model):
+    """What was read: the head of a branch, or a snapshot."""
+
+    branch: str | None
+    snapshot: str | None
+
+
+class ReadAnswer(Model):
+    """The rows of a read; `columns` are in the order of the query."""
+
+    query_name: str
+    target: TargetForm
+    row_count: int
+    columns: list[str] = Field(default_factory=list)
+    rows: list[dict[str, Any]]
+
+
+class QueryAnswer(ReadAnswer):
+    """The rows of a read, and the commit that they are of."""
+
+    graph_commit_id: str
+
+
+class CommitForm(Model):
+    """A version of a graph."""
+
+    graph_commit_id: str
+    graph_branch: str | None
+    graph_manifest_version: int
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    actor_id: str | None
+    created_at: int = Field(description="Microseconds since 1970.")
+
+
+class ChangeAnswer(Model):
+    """What a mutation affected, and the commit that it published, null if nothing changed."""
+
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor_id: str | None
+    commit: CommitForm | None
+
+
+class ParameterForm(Model):
+    """A parameter of a stored query."""
+
+    name: str
+    kind: str
+    item_kind: str | None = None
+    vector_dim: int | None = None
+    nullable: bool
+
+
+class StoredQueryForm(Model):
+    """A stored query."""
+
+    name: str
+    tool_name: str
+    description: str | None = None
+    instruction: str | None = None
+    mutation: bool
+    params: list[ParameterForm]
+
+
+class QueriesAnswer(Model):
+    """The stored queries, by name."""
+
+    queries: list[StoredQueryForm]
 
 
 class ProblemBody(Model):

@@ -6,16 +6,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from gitops.core.dataclass import dataclass
 from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN
+from gitops.policy.decide import MAIN, AccessRequest
+from gitops.serving.access import authorize
 from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
-from gitops.serving.http.context import AccessQuestion, HttpContext
+from gitops.serving.http.context import HttpContext
 from gitops.serving.http.route import Route
 from gitops.serving.http.work import Admission, Workers
+from gitops.serving.operations.queries import QueryTexts
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
 
-__all__ = ["Call", "ClientGoneError", "canonical_branch"]
+__all__ = ["Call", "ClientGoneError", "Shared", "canonical_branch"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
@@ -29,32 +32,48 @@ class ClientGoneError(Exception):
     """The client went away before its request was complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the requests of one process share."""
+
+    context: HttpContext
+    workers: Workers
+    admission: Admission
+    texts: QueryTexts
+
+    @classmethod
+    def of(cls, context: HttpContext) -> Shared:
+        """With nothing under way."""
+        return cls(context, Workers(context.limits.threads), Admission(context.limits), QueryTexts())
+
+
 class Call:
     """One request: matched, authenticated, and its graph resolved. `graph` raises for a route that is not about one.
 
     `generation` stays the same for the whole request. `actor` is None where no token is asked for. `values` are those of the
-    path, `body` is the document that was read for a route with a body.
+    path, `body` is the document that was read for a route with a body, and `body_bytes` what was received of it.
     """
 
-    def __init__(
-        self,
-        scope: Mapping[str, Any],
-        receive: Receive,
-        context: HttpContext,
-        workers: Workers,
-        admission: Admission,
-        generation: Generation,
-        request_id: str,
-    ) -> None:
+    def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
         """As it arrived; the application fills in the rest."""
-        self.context, self.generation, self.request_id = context, generation, request_id
+        self.generation, self.request_id = generation, ""
         self.actor: str | None = None
         self.values: Mapping[str, str] = {}
         self.body: Any = None
+        self.body_bytes = 0
+        self._shared, self._scope, self._receive = shared, scope, receive
         self._route: Route | None = None
         self._graph: ServedGraph | None = None
-        self._scope, self._receive = scope, receive
-        self._workers, self._admission = workers, admission
+
+    @property
+    def context(self) -> HttpContext:
+        """What the application was given."""
+        return self._shared.context
+
+    @property
+    def texts(self) -> QueryTexts:
+        """Compiles the texts of queries."""
+        return self._shared.texts
 
     # What was asked
 
@@ -101,16 +120,20 @@ class Call:
         """Where the request leads."""
         self._route, self.values, self._graph = route, values, graph
 
+    def headers(self, name: str) -> list[bytes]:
+        """All headers of a name, in lower case."""
+        wanted = name.encode()
+        return [value for key, value in self._scope["headers"] if key == wanted]
+
     def header(self, name: str) -> str | None:
         """A header; `name` in lower case. Raises ProblemError 400 where it is given twice, or is not text."""
-        wanted = name.encode()
-        found = [value for key, value in self._scope["headers"] if key == wanted]
+        found = self.headers(name)
         if not found:
             return None
         if len(found) > 1:
             raise bad_request(f"the header {name} is given twice")
         try:
-            return str(found[0].decode("utf-8"))
+            return found[0].decode()
         except UnicodeDecodeError:
             raise bad_request(f"the header {name} is not UTF-8") from None
 
@@ -149,6 +172,7 @@ class Call:
                 raise ClientGoneError
             piece = message.get("body", b"")
             taken += len(piece)
+            self.body_bytes = taken
             if taken > limit:
                 raise _too_large(limit)
             if piece:
@@ -195,24 +219,21 @@ class Call:
         query: str | None = None,
     ) -> None:
         """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500."""
-        self.context.gate.authorize(
-            self.generation,
-            AccessQuestion(action, self.actor, self._graph, branch, target_branch, query, self.request_id),
-        )
+        wanted = AccessRequest(self.actor or "", action, branch, target_branch, query)
+        authorize(self.generation, self._graph, wanted, self.request_id)
 
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on graphs, which is done in a thread."""
-        return await self._workers.run(work)
+        return await self._shared.workers.run(work)
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
         """The result of a change of a branch, alone on it, which counts as `nbytes` of the actor's share.
 
         It is finished also where the client goes away. Raises ProblemError 429.
         """
-        workers, uri = self._workers, self.graph.uri
-        return await workers.finish(
-            self._admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
-        )
+        workers, uri = self._shared.workers, self.graph.uri
+        admitted = self._shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
+        return await workers.finish(admitted)
 
 
 def canonical_branch(given: str | None) -> str:

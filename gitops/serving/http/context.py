@@ -1,4 +1,4 @@
-"""What the application is given: generations, who may do what, limits, time, ids and a log."""
+"""What the application is given: generations, tokens, limits, time, ids and a log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gitops.core.clock import Clock, IdSource
 from gitops.core.dataclass import dataclass
-from gitops.policy.bundle import Action
-from gitops.serving.generation import Generation, RuntimeState, ServedGraph
+from gitops.serving.generation import Generation, RuntimeState
+from gitops.serving.tokens import BearerTokens
 
 if TYPE_CHECKING:
     from gitops.graph import Embedder
 
-__all__ = ["AccessQuestion", "Gate", "GenerationSource", "HttpContext", "HttpLimits", "LogRecord"]
+__all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord"]
 
 LogRecord = Mapping[str, Any]
 _MIB = 2**20
@@ -25,36 +25,6 @@ class GenerationSource(Protocol):
 
     def current(self) -> Generation:
         """The newest one that was accepted. A request keeps what it got until its last byte."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class AccessQuestion:
-    """What an actor, None without a token, wants to do on a graph, or on the server where `graph` is None."""
-
-    action: Action
-    actor: str | None
-    graph: ServedGraph | None
-    branch: str | None = None
-    target_branch: str | None = None
-    query: str | None = None
-    request_id: str = ""
-
-
-class Gate(Protocol):
-    """Who a request is from, and whether it may do what it asks."""
-
-    @property
-    def state(self) -> RuntimeState:
-        """How requests without a policy are treated."""
-        ...
-
-    def authenticate(self, authorization: str | None) -> str | None:
-        """The actor of a header; None where no token is asked for. Raises ProblemError 401."""
-        ...
-
-    def authorize(self, generation: Generation, question: AccessQuestion) -> None:
-        """Nothing, if it is permitted. Raises ProblemError 401, 403, and 500 where the decision itself fails."""
         ...
 
 
@@ -77,10 +47,15 @@ class HttpLimits:
 
 @dataclass(frozen=True, slots=True)
 class HttpContext:
-    """All of it. `log` takes a record per request, and one for each defect; it is called from the thread of the event loop."""
+    """All of it.
+
+    `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
+    thread of the event loop.
+    """
 
     generations: GenerationSource
-    gate: Gate
+    state: RuntimeState
+    tokens: Callable[[], BearerTokens]
     clock: Clock
     ids: IdSource
     log: Callable[[LogRecord], None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gitops.serving.http import service
+from gitops.serving.http import queries, service
 from gitops.serving.http.route import Route
 
 __all__ = ["ROUTES"]
 
-ROUTES: tuple[Route, ...] = (*service.ROUTES,)
+ROUTES: tuple[Route, ...] = (*service.ROUTES, *queries.ROUTES)

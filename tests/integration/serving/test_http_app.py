@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops import __version__
-from tests.support.query_server import TokenGate, generation, running, served, town_graph
+from tests.support.query_server import generation, running, served, tokens, town_graph
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def graph(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(graph):
-    with running(generation(graph), TokenGate({"ada": "t-ada"})) as server:
+    with running(generation(graph), tokens(ada="t-ada")) as server:
         yield server
 
 

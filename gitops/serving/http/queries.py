@@ -1,0 +1,266 @@
+"""Routes of queries: texts and stored ones, reads and mutations.
+
+A stored query that an actor may not invoke is answered for as one that does not exist. Who may invoke it still needs the
+permission for what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gitops import graph
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.language.query import CheckedQuery, QueryEffect
+from gitops.policy.bundle import Action
+from gitops.policy.decide import MAIN
+from gitops.serving.access import NO_SUCH_QUERY
+from gitops.serving.http.answers import Answer, json_answer
+from gitops.serving.http.bodies import (
+    ChangeAnswer,
+    InvokeBody,
+    MutateBody,
+    QueriesAnswer,
+    QueryAnswer,
+    QueryBody,
+    ReadAnswer,
+    ReadBody,
+)
+from gitops.serving.http.call import Call, canonical_branch
+from gitops.serving.http.route import Parameter, Route
+from gitops.serving.operations.queries import Change, InlineQuery, describe_query, run_change, run_read
+from gitops.serving.problem import ProblemError, bad_request
+
+if TYPE_CHECKING:
+    from gitops.graph import Snapshot
+    from gitops.serving.generation import StoredQuery
+
+__all__ = ["ROUTES"]
+
+_CONDITION = "omnigraph-if-graph-commit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The head of a branch, or a snapshot, already `opened` where the branch that it is on had to be known."""
+
+    branch: str
+    snapshot: str | None
+    opened: Snapshot | None = None
+
+    def open(self, uri: str) -> Snapshot:
+        """The version. Raises as `graph.open_snapshot`."""
+        if self.opened is not None:
+            return self.opened
+        return graph.open_snapshot(uri, graph.ReadTarget(self.branch, commit=self.snapshot))
+
+
+async def run_query(call: Call) -> Answer:
+    """A read of a text."""
+    body: QueryBody = call.body
+    target = await _permitted_target(call, body.branch, body.snapshot)
+    return await _read(call, InlineQuery(body.query, body.name), body.params, target)
+
+
+async def run_former_read(call: Call) -> Answer:
+    """A read of a text in its former form; a mutation is refused by the graph itself."""
+    body: ReadBody = call.body
+    target = await _permitted_target(call, body.branch, body.snapshot)
+    return await _read(call, InlineQuery(body.query_source, body.query_name), body.params, target, former=True)
+
+
+async def run_mutation(call: Call) -> Answer:
+    """A mutation of a text."""
+    _refuse_condition(call)
+    return await _mutate(call, None)
+
+
+async def run_mutation_if(call: Call) -> Answer:
+    """A mutation of a text, if the branch is at a commit."""
+    return await _mutate(call, _condition(call))
+
+
+async def list_queries(call: Call) -> Answer:
+    """The stored queries."""
+    call.require(Action.READ, branch=MAIN)
+    return json_answer({"queries": [describe_query(each) for each in call.graph.queries.values()]})
+
+
+async def invoke_query(call: Call) -> Answer:
+    """Run a stored query."""
+    stored, body = _permitted_query(call)
+    _refuse_condition(call)
+    if stored.checked.kind is QueryEffect.MUTATION:
+        return await _change(call, stored.checked, body.params, body.branch, None)
+    target = await _permitted_target(call, body.branch, body.snapshot)
+    return await _read(call, stored.checked, body.params, target)
+
+
+async def invoke_query_if(call: Call) -> Answer:
+    """Run a stored mutation, if the branch is at a commit."""
+    stored, body = _permitted_query(call)
+    expected = _condition(call)
+    if stored.checked.kind is not QueryEffect.MUTATION:
+        raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
+    return await _change(call, stored.checked, body.params, body.branch, expected)
+
+
+def _permitted_query(call: Call) -> tuple[StoredQuery, InvokeBody]:
+    """The stored query that the path names. Raises ProblemError 404 where there is none, or the actor may not invoke it."""
+    name, body = call.values["name"], call.body or InvokeBody()
+    call.require(Action.INVOKE_QUERY, query=name)
+    stored = call.graph.queries.get(name)
+    if stored is None:
+        raise ProblemError(NO_SUCH_QUERY)
+    mutation = stored.checked.kind is QueryEffect.MUTATION
+    if body.expect_mutation not in (None, mutation):
+        raise bad_request(f"stored query '{name}' is a {stored.checked.kind}, and expect_mutation says otherwise")
+    if mutation and body.snapshot is not None:
+        raise bad_request(f"stored query '{name}' is a mutation: a snapshot cannot be changed, leave it out")
+    return stored, body
+
+
+async def _permitted_target(call: Call, branch: str | None, snapshot: str | None) -> _Target:
+    """What is read. A snapshot is read as the branch is that it is on. Raises ProblemError 400, 403, 404."""
+    if branch is not None and snapshot is not None:
+        raise bad_request("give a branch or a snapshot, not both")
+    target = _Target(canonical_branch(branch), snapshot)
+    if snapshot is not None and call.graph.engine is not None and call.actor is not None:
+        try:
+            opened = await call.work(lambda: target.open(call.graph.uri))
+        except GitopsError:
+            # Who may not even read `main` does not learn which commits there are.
+            call.require(Action.READ, branch=MAIN)
+            raise
+        target = _Target(opened.branch, snapshot, opened)
+    call.require(Action.READ, branch=target.branch)
+    return target
+
+
+async def _read(
+    call: Call,
+    query: InlineQuery | CheckedQuery,
+    params: Mapping[str, Any] | None,
+    target: _Target,
+    *,
+    former: bool = False,
+) -> Answer:
+    _refuse_condition(call)
+    context, served, limits = call.context, call.graph, call.context.limits
+    options = graph.QueryOptions(
+        now=context.clock.now(),
+        timeout_s=limits.query_s,
+        memory_bytes=limits.query_bytes,
+        embedder=context.embedder,
+        cache_dir=context.cache_dir,
+    )
+
+    def read() -> Answer:
+        snapshot = target.open(served.uri)
+        checked = call.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
+        if checked.kind is QueryEffect.MUTATION and not former:
+            raise bad_request(f"query '{checked.name}' is a mutation; send it to POST /mutate")
+        found = run_read(served, snapshot, checked, params, options)
+        where = {"branch": target.branch if target.snapshot is None else None, "snapshot": target.snapshot}
+        head = {} if former else {"graph_commit_id": snapshot.manifest.txn_id}
+        return json_answer({"query_name": found.pop("query_name"), "target": where, **found, **head})
+
+    return await call.work(read)
+
+
+async def _mutate(call: Call, expected: str | None) -> Answer:
+    body: MutateBody = call.body
+    return await _change(call, InlineQuery(body.query, body.name), body.params, body.branch, expected)
+
+
+async def _change(
+    call: Call,
+    query: InlineQuery | CheckedQuery,
+    params: Mapping[str, Any] | None,
+    branch: str | None,
+    expected: str | None,
+) -> Answer:
+    context, served = call.context, call.graph
+    name = canonical_branch(branch)
+    call.require(Action.CHANGE, branch=name)
+    writing = graph.WriteContext(context.clock, context.ids, call.actor)
+
+    def change() -> Answer:
+        checked = query
+        if isinstance(checked, InlineQuery):
+            checked = call.texts.compile(served, graph.open_snapshot(served.uri, graph.ReadTarget(name)), checked)
+        wanted = Change(name, checked, params, expected)
+        return json_answer(run_change(served, wanted, writing, context.embedder))
+
+    return await call.change(name, call.body_bytes, change)
+
+
+def _condition(call: Call) -> str:
+    """The commit that a change is for. Raises ProblemError 400 where it is not given once."""
+    found = call.header(_CONDITION)
+    if found is None:
+        raise bad_request(
+            "the header Omnigraph-If-Graph-Commit is missing: it names the commit that the branch must be at"
+        )
+    return found
+
+
+def _refuse_condition(call: Call) -> None:
+    """Raise ProblemError 400 for a condition that this route would not heed."""
+    if call.headers(_CONDITION):
+        raise bad_request("this route heeds no Omnigraph-If-Graph-Commit; use the route that ends in /if-graph-commit")
+
+
+_IF = (Parameter("Omnigraph-If-Graph-Commit", "The id of the commit that the branch must be at.", required=True),)
+_BASE = "/graphs/{graph_id}"
+
+ROUTES = (
+    Route("POST", f"{_BASE}/query", "query", "Read with a query", run_query, QueryAnswer, QueryBody),
+    Route(
+        "POST", f"{_BASE}/read", "read", "Read with a query", run_former_read, ReadAnswer, ReadBody, successor="query"
+    ),
+    Route("POST", f"{_BASE}/mutate", "mutate", "Change the graph", run_mutation, ChangeAnswer, MutateBody),
+    Route(
+        "POST",
+        f"{_BASE}/mutate/if-graph-commit",
+        "mutate_if_graph_commit",
+        "Change the graph if a branch is at a commit",
+        run_mutation_if,
+        ChangeAnswer,
+        MutateBody,
+        headers=_IF,
+    ),
+    Route(
+        "POST",
+        f"{_BASE}/change",
+        "change",
+        "Change the graph",
+        run_mutation,
+        ChangeAnswer,
+        MutateBody,
+        successor="mutate",
+    ),
+    Route("GET", f"{_BASE}/queries", "list_queries", "The stored queries", list_queries, QueriesAnswer, cached=True),
+    Route(
+        "POST",
+        f"{_BASE}/queries/{{name}}",
+        "invoke_query",
+        "Run a stored query",
+        invoke_query,
+        (QueryAnswer, ChangeAnswer),
+        InvokeBody,
+        body_optional=True,
+    ),
+    Route(
+        "POST",
+        f"{_BASE}/queries/{{name}}/if-graph-commit",
+        "invoke_query_if_graph_commit",
+        "Run a stored mutation if a branch is at a commit",
+        invoke_query_if,
+        ChangeAnswer,
+        InvokeBody,
+        body_optional=True,
+        headers=_IF,
+    ),
+)

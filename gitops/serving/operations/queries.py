@@ -1,0 +1,170 @@
+"""Queries of a graph: stored ones and texts, reads and mutations.
+
+The same rules hold for both: the parameters are those that the query declares, no more and no fewer, before anything is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gitops import graph
+from gitops.core.clock import is_ulid
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import ConflictError, GitopsError
+from gitops.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
+from gitops.language.suggest import choices
+from gitops.language.text import LanguageError, SourceText
+from gitops.serving.operations.commits import commit_form
+from gitops.serving.problem import ApiProblem, ProblemError, bad_request
+
+if TYPE_CHECKING:
+    from gitops.graph import QueryOptions, Snapshot, WriteContext
+    from gitops.serving.generation import ServedGraph, StoredQuery
+
+__all__ = ["Change", "InlineQuery", "QueryTexts", "describe_query", "run_change", "run_read"]
+
+_KEPT = 512
+# A longer text is compiled each time it comes.
+_KEPT_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InlineQuery:
+    """A text with one or several queries, and the name of the one that is meant, None if there is only one."""
+
+    text: str
+    name: str | None
+
+
+class QueryTexts:
+    """Compiles texts, and keeps the newest of those that are short. Safe between threads."""
+
+    def __init__(self) -> None:
+        """Nothing is kept yet."""
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, InlineQuery], CheckedQuery] = OrderedDict()
+
+    def compile(self, served: ServedGraph, snapshot: Snapshot, query: InlineQuery) -> CheckedQuery:
+        """The query, checked against the schema of the snapshot. Raises ProblemError 400 with the first problem and its place."""
+        key = (snapshot.manifest.schema_ir, query)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        place = ("catalog", snapshot.identity.graph_id, snapshot.manifest.schema_ir)
+        checked = _compiled(query, served.cache.value(place, lambda: snapshot.schema().catalog))
+        if len(query.text) <= _KEPT_BYTES:
+            with self._lock:
+                self._kept[key] = checked
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return checked
+
+
+def _compiled(query: InlineQuery, catalog: Any) -> CheckedQuery:
+    try:
+        source = query.text.encode()
+        declared = {each.name.text: each for each in reversed(parse_queries(source))}
+        name = query.name or (next(iter(declared)) if len(declared) == 1 else None)
+        if name is None:
+            raise bad_request(f"the text declares {len(declared)} queries; name the one to run")
+        if name not in declared:
+            raise bad_request(f"the text declares no query '{name[:80]}'{choices(name, declared)}")
+        return check_query(declared[name], catalog)
+    except LanguageError as error:
+        first = error.problems[0]
+        line, column = SourceText(source).position(first.span.start)
+        fix = f"; {first.fix}" if first.fix else ""
+        raise bad_request(f"query: line {line}, column {column}: {first.rendered()}{fix}") from None
+
+
+def run_read(
+    served: ServedGraph,
+    snapshot: Snapshot,
+    query: CheckedQuery,
+    params: Mapping[str, Any] | None,
+    options: QueryOptions,
+) -> dict[str, Any]:
+    """The rows of a read at a snapshot. Raises ProblemError 400 for a parameter that is not declared; as `graph.run_query`."""
+    _require_declared(query, params)
+    found = graph.run_query(snapshot, query, params, options, served.cache)
+    rows = found.rows()
+    columns = {"columns": list(found.columns)} if found.columns else {}
+    return {"query_name": query.name, "row_count": len(rows), **columns, "rows": rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A mutation that is to be carried out on a branch, and the commit that its head must be, if any."""
+
+    branch: str
+    query: CheckedQuery
+    params: Mapping[str, Any] | None
+    expected: str | None = None
+
+
+def run_change(
+    served: ServedGraph, change: Change, context: WriteContext, embedder: graph.Embedder | None = None
+) -> dict[str, Any]:
+    """Carry out a mutation, and give its receipt.
+
+    Raises ProblemError 400 for a parameter that is not declared, 412 where the head is another commit; as `graph.Mutator`.
+    """
+    query, branch = change.query, change.branch
+    _require_declared(query, change.params)
+    if change.expected is not None and not is_ulid(change.expected):
+        raise bad_request(f"'{change.expected[:80]}' is not a commit id, which has 26 characters")
+    options = graph.MutationOptions(
+        now=context.now(), branch=branch, actor=context.actor, expected_commit=change.expected, embedder=embedder
+    )
+    try:
+        result = graph.Mutator(context.clock, context.ids, context.faults).run(
+            served.uri, query, change.params, options
+        )
+    except ConflictError as error:
+        if error.code is not Code.HEAD_MOVED:
+            raise
+        raise _moved(served, change) from None
+    return {
+        "branch": branch,
+        "query_name": query.name,
+        "affected_nodes": result.affected_nodes,
+        "affected_edges": result.affected_edges,
+        "actor_id": context.actor,
+        "commit": None if result.published is None else commit_form(result.published),
+    }
+
+
+def describe_query(stored: StoredQuery) -> dict[str, Any]:
+    """A stored query as the listing has it."""
+    query = stored.checked
+    texts = {"description": query.description, "instruction": query.instruction}
+    return {
+        "name": stored.name,
+        "tool_name": stored.name,
+        **{name: text for name, text in texts.items() if text is not None},
+        "mutation": query.kind is QueryEffect.MUTATION,
+        "params": [ResultColumn(name, name, kind).to_json() for name, kind in query.params.items()],
+    }
+
+
+def _require_declared(query: CheckedQuery, params: Mapping[str, Any] | None) -> None:
+    for name in params or ():
+        if name not in query.params:
+            known = ", ".join(query.params) or "none"
+            raise bad_request(f"query '{query.name}' has no parameter '{name[:80]}'; its parameters: {known}")
+
+
+def _moved(served: ServedGraph, change: Change) -> ProblemError:
+    """The refusal of a change whose branch is at another commit, which is named if it can be read."""
+    precondition = {"expected": change.expected}
+    with contextlib.suppress(GitopsError):
+        precondition["actual"] = graph.open_snapshot(served.uri, graph.ReadTarget(change.branch)).manifest.txn_id
+    message = f"branch '{change.branch}' is at another commit"
+    return ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition}))

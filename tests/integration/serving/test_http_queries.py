@@ -1,0 +1,147 @@
+"""Queries over HTTP: texts and stored ones, reads and mutations, under the rules of access."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
+from tests.support.pages import ROOT
+from tests.support.query_server import QUERIES, BundleEngine, generation, running, served, tokens, town_graph
+
+CASES = json.loads((ROOT / "tests" / "data" / "serving" / "queries.json").read_text(encoding="utf-8"))
+_KINDS = next(case["body"]["params"] for case in CASES if case["name"] == "every kind of parameter")
+INVOKE = "/graphs/towns/queries"
+POLICY = Bundle(
+    groups={
+        "readers": ("ada", "bob", "cyd", "dan"),
+        "writers": ("bob", "eve"),
+        "callers": ("bob", "cyd"),
+        "far": ("fay",),
+    },
+    protected_branches=frozenset({"main"}),
+    rules=(
+        Rule("calling", "callers", (Action.INVOKE_QUERY,)),
+        Rule("reading", "readers", (Action.READ,)),
+        Rule("reading-far", "far", (Action.READ,), branch_scope=BranchScope.UNPROTECTED),
+        Rule("writing", "writers", (Action.CHANGE,)),
+    ),
+)
+LISTING = Bundle(groups={"admins": ("ada",)}, rules=(Rule("listing", "admins", (Action.GRAPH_LIST,)),))
+ACTORS = {name: f"t-{name}" for name in ("ada", "bob", "cyd", "dan", "eve", "fay", "guy")}
+
+
+def bearer(actor):
+    return {"Authorization": f"Bearer {ACTORS[actor]}"}
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory):
+    with running(generation(served(town_graph(tmp_path_factory.mktemp("graphs"))))) as server:
+        yield server
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_a_query_is_answered_as_declared(open_server, case):
+    body = {"params": {**_KINDS, **case["vary"]}} if "vary" in case else case.get("body")
+    sent = case["raw"].encode() if "raw" in case else json.dumps(body).encode()
+    headers = {"content-type": "application/json", **case.get("send", {})}
+    answer = open_server.ask("POST", f"/graphs/towns/{case['post']}", content=sent, headers=headers)
+    found = answer.json()
+    assert answer.status_code == case["status"], found
+    if answer.status_code >= 400:
+        assert found.get("code") == case.get("code", "bad_request")
+        assert case.get("says", "") in found["error"]
+        assert case.get("member", "error") in found
+    assert found | case.get("has", {}) == found
+    assert answer.headers.items() >= case.get("headers", {}).items()
+    assert not {*case.get("lacks", ())} & found.keys()
+    assert not {*case.get("no_headers", ())} & answer.headers.keys()
+
+
+def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp_path):
+    with running(generation(served(town_graph(tmp_path)))) as server:
+        made = server.ask("POST", f"{INVOKE}/add_town", json={"params": {"key": "d"}}).json()
+        assert (made["affected_nodes"], made["actor_id"], made["branch"]) == (1, None, "main")
+        head = {"Omnigraph-If-Graph-Commit": made["commit"]["graph_commit_id"]}
+        text = {"query_source": 'query q() { insert Town { key: "e" } }', "query_name": "q"}
+        again = server.ask("POST", "/graphs/towns/mutate/if-graph-commit", json=text, headers=head)
+        assert again.json()["commit"]["parent_commit_id"] == made["commit"]["graph_commit_id"]
+        stale = server.ask("POST", f"{INVOKE}/add_town/if-graph-commit", json={"params": {"key": "f"}}, headers=head)
+        actual = again.json()["commit"]["graph_commit_id"]
+        assert stale.json()["precondition_failure"] == {"expected": made["commit"]["graph_commit_id"], "actual": actual}
+        read = server.ask("POST", f"{INVOKE}/towns").json()
+        assert (read["graph_commit_id"], read["row_count"]) == (actual, 5)
+        past = {"query": QUERIES.decode(), "name": "towns", "snapshot": made["commit"]["parent_commit_id"]}
+        before = server.ask("POST", "/graphs/towns/query", json=past).json()
+        assert (before["row_count"], before["target"]) == (3, {"branch": None, "snapshot": past["snapshot"]})
+        none = server.ask("POST", f"{INVOKE}/drop_town", json={"params": {"key": "none"}}).json()
+        assert (none["affected_nodes"], none["commit"]) == (0, None)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """One graph with a policy and one without, on a server with a policy of its own."""
+    folder = tmp_path_factory.mktemp("guarded")
+    bound = served(town_graph(folder), engine=BundleEngine(POLICY))
+    unbound = served(town_graph(folder, "free"), "free")
+    with running(generation(bound, unbound, engine=BundleEngine(LISTING)), tokens(**ACTORS)) as server:
+        yield server
+
+
+def test_scenario_24_only_the_token_says_who_asks(guarded):
+    text = {"query": QUERIES.decode(), "name": "towns"}
+    denied = guarded.ask("POST", "/graphs/towns/query", json=text, headers={**bearer("guy"), "X-Actor-Id": "ada"})
+    allowed = guarded.ask("POST", "/graphs/towns/query", json=text, headers={**bearer("ada"), "X-Actor-Id": "guy"})
+    assert (denied.status_code, allowed.status_code) == (403, 200)
+
+
+def test_scenario_27_a_graph_without_a_policy_is_read_only_with_a_token(guarded):
+    text = {"query": 'query q() { insert Town { key: "z" } }'}
+    assert guarded.ask("POST", "/graphs/free/mutate", json=text, headers=bearer("bob")).status_code == 403
+    assert guarded.ask("POST", "/graphs/free/mutate", json=text).status_code == 401
+    assert guarded.ask("GET", "/graphs/free/queries", headers=bearer("guy")).status_code == 200
+
+
+@pytest.mark.parametrize("branch", [None, "main", " main "])
+def test_scenario_31_a_branch_is_judged_by_its_name_without_space(guarded, branch):
+    text = {"query": QUERIES.decode(), "name": "towns", "branch": branch}
+    answer = guarded.ask("POST", "/graphs/towns/query", json=text, headers=bearer("fay"))
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_scenario_36_graphs_are_listed_to_whom_the_server_permits_it(guarded):
+    listed = guarded.ask("GET", "/graphs", headers=bearer("ada"))
+    assert [each["graph_id"] for each in listed.json()["graphs"]] == ["free", "towns"]
+    assert [guarded.ask("GET", "/graphs", headers=h).status_code for h in (bearer("bob"), {})] == [403, 401]
+
+
+def test_scenario_38_invoking_needs_the_right_to_what_the_query_does(guarded):
+    body = {"params": {"key": "new"}}
+    answers = [guarded.ask("POST", f"{INVOKE}/add_town", json=body, headers=bearer(who)) for who in ("cyd", "bob")]
+    assert [each.status_code for each in answers] == [403, 200]
+    receipt = answers[1].json()
+    assert (receipt["affected_nodes"], receipt["actor_id"], receipt["commit"]["actor_id"]) == (1, "bob", "bob")
+
+
+def test_scenario_39_a_query_that_may_not_be_invoked_is_like_one_that_does_not_exist(guarded):
+    denied = guarded.ask("POST", f"{INVOKE}/towns", headers=bearer("ada"))
+    unknown = guarded.ask("POST", f"{INVOKE}/nothing", headers=bearer("bob"))
+    assert (denied.status_code, denied.content) == (404, unknown.content)
+
+
+def test_scenario_40_a_reader_sees_the_stored_queries(guarded):
+    listed = guarded.ask("GET", "/graphs/towns/queries", headers=bearer("ada")).json()["queries"]
+    assert [each["name"] for each in listed] == ["add_town", "drop_town", "kinds", "town", "towns"]
+    one = {"name": "town", "tool_name": "town", "description": "One town.", "mutation": False}
+    assert listed[3] == {**one, "params": [{"name": "key", "kind": "string", "nullable": False}]}
+    kinds = {each["name"]: each for each in listed[2]["params"]}
+    assert kinds["v"] == {"name": "v", "kind": "vector", "vector_dim": 2, "nullable": False}
+    assert kinds["many"] == {"name": "many", "kind": "list", "item_kind": "string", "nullable": False}
+
+
+def test_an_unknown_snapshot_is_hidden_from_who_may_not_read_main(guarded):
+    text = {"query": QUERIES.decode(), "name": "towns", "snapshot": "01HGW1J8000000000000000000"}
+    answers = [guarded.ask("POST", "/graphs/towns/query", json=text, headers=bearer(who)) for who in ("ada", "fay")]
+    assert [each.status_code for each in answers] == [404, 403]
