@@ -4,7 +4,7 @@
 | --- | --- |
 | lands what it can | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
 | prepares or is prepared, the same is declared and applied still | resumed: what is done is not done again |
-| prepares or is prepared, and something has changed | taken back; if its pivot may be done, nothing is applied until it is |
+| prepares or is prepared, and something has changed | taken back, unless its pivot is done: then nothing is applied until it is |
 | rolls back | taken back, as far as it is not yet |
 | committed, drained | finished: what left the cluster is deleted, and what finishes after the commit is carried out |
 
@@ -63,15 +63,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs.
-
-    `restored` are the restores that may be done: a graph does not show it, and one that is done again changes nothing.
-    """
+    """A changeset that is open: its intents by node id, and the nodes that are done, with what is seen of their graphs."""
 
     record: Changeset
     intents: Mapping[str, tuple[Intent, ...]]
     done: Mapping[str, Mapping[str, object]]
-    restored: frozenset[Address] = frozenset()
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -103,14 +99,13 @@ class Interrupted:
         return mine == {_form(change) for change in plan.changes if change.disposition is Disposition.APPLIED}
 
     def require_way_back(self) -> None:
-        """Raises ConflictError `cluster_recovery_pending` if its pivot is done, or may be: then it is not taken back."""
+        """Raises ConflictError `cluster_recovery_pending` if its pivot is done: then it is not taken back."""
         record = self.record
-        done = {m.address for m in record.members if m.effect is Effect.PIVOT and m.address in self.done}
-        if begun := done | self.restored:
+        pivots = {m.address for m in record.members if m.effect is Effect.PIVOT}
+        if pivots & self.done.keys():
             commit = record.source.merge_commit
             again = "the folder as it was" if commit is None else f"commit {commit}"
-            changed = "changed" if done else "may have changed"
-            detail = f"changeset {record.key} {changed} {min(begun)}, which cannot be taken back, and is not applied as a whole"
+            detail = f"changeset {record.key} changed {min(pivots)}, which cannot be taken back, and is not applied as a whole"
             fix = f"apply {again}, which goes on with it: gitops apply"
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
 
@@ -166,11 +161,7 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
         seen = _done(current, record, member) if intents.get(member.address) else None
         if seen is not None:
             done[member.address] = seen
-    # A run records that it is prepared before it begins a pivot.
-    began = record.state is ChangesetState.PREPARED
-    restores = (m.address for m in pivots if began and m.address.kind is Kind.RESTORE)
-    restored = frozenset(each for each in restores if read_now(current, each.name) is not None)
-    return Interrupted(record, intents, done, restored)
+    return Interrupted(record, intents, done)
 
 
 def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, object] | None:

@@ -100,29 +100,6 @@ def test_a_run_that_ends_after_the_restore_is_run_again(cluster, atomic):
     assert cluster.plan().plan.changes == ()
 
 
-@pytest.mark.parametrize("cluster", ["twin"], indirect=True)
-def test_rows_that_a_dead_run_has_restored_are_not_left_out_of_the_ledger(cluster):
-    declare(cluster)
-    cluster.approve("restore.knowledge")
-    cluster.converge()
-    version = cluster.engine.read(cluster.uri("knowledge")).manifest_version
-    load(cluster, "City", "name", 7)
-    declare(cluster, version)
-    assert cluster.approve("restore.knowledge").ok
-    recorded = cluster.state_bytes
-    dead = cluster.apply(atomic=True, faults=FailAt("changeset.commit.before_write"))
-    assert (dead.state_written, rows(cluster)) == (False, 4)
-    declare(cluster)
-    (obstacle,) = cluster.plan().obstacles
-    refused = found(cluster.apply(atomic=True), "cluster_recovery_pending")
-    assert "may have changed restore.knowledge" in refused.message
-    assert obstacle.message == refused.message
-    assert cluster.state_bytes == recorded
-    declare(cluster, version)
-    assert cluster.apply(atomic=True).converged
-    assert all(approval.consumed_at for approval in cluster.ledger().approvals().documents)
-
-
 @pytest.mark.parametrize("atomic", [False, True])
 def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
     cluster = Cluster(tmp_path, engine=lance_engine())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, de
 from gitops.serving.generation import Generation, RevisionIdentity, RuntimeState, ServedGraph, StoredQuery
 from gitops.serving.http.app import HttpApp
 from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord
+from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
 from gitops.serving.tokens import JSON, BearerTokens, load_tokens
 from gitops.wiring.system import RandomIds, SystemClock
@@ -36,6 +37,21 @@ query drop_town($key: String) { delete Town where key = $key }
 query kinds($s: String, $i: I32, $l: I64, $u: U32, $w: U64, $f: F32, $d: F64, $b: Bool, $day: Date, $at: DateTime,
             $many: [String], $v: Vector(2), $maybe: I64?) { match { $t: Town } return { $t.key } }
 """
+
+_LONGEST_S = 30.0
+
+
+class Records(list[LogRecord]):
+    """The records of a server; `changed` is told of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = threading.Condition()
+
+    def append(self, record: LogRecord) -> None:
+        with self.changed:
+            super().append(record)
+            self.changed.notify_all()
 
 
 @dataclass
@@ -101,11 +117,16 @@ class Running:
 
     client: httpx.Client
     source: Source
-    log: list[LogRecord]
+    log: Records
     port: int
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self.client.request(method, path, **options)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something holds that a record of the log comes with."""
+        with self.log.changed:
+            assert self.log.changed.wait_for(lambda: bool(holds()), _LONGEST_S), list(self.log)
 
 
 @contextmanager
@@ -114,16 +135,17 @@ def running(
     known: BearerTokens | None = None,
     limits: HttpLimits | None = None,
     clock: Clock | None = None,
+    routes: Sequence[Route] = ROUTES,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody."""
-    source, log = Source(made), list[LogRecord]()
+    source, log = Source(made), Records()
     found = known or BearerTokens()
     state = RuntimeState.OPEN
     if found:
         state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append)
     context = replace(context, limits=limits) if limits else context
-    with serving(HttpApp(context, ROUTES)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with serving(HttpApp(context, routes)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield Running(client, source, log, port)
 
 

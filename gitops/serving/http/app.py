@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from gitops.serving.http.context import HttpContext
 from gitops.serving.http.errors import problem_of
 from gitops.serving.http.matching import Match, RouteTable, is_graph_id
 from gitops.serving.http.route import Route
+from gitops.serving.http.streams import send_stream
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
 
 __all__ = ["HttpApp"]
@@ -74,6 +74,10 @@ class HttpApp:
         try:
             answer = await self._answered(call)
             sent = await _send(call, answer, self._headers(call, answer), send)
+        except Exception as error:
+            # An answer has begun and cannot become another one: the connection is cut off.
+            self._defect(call, f"the answer was cut off: {type(error).__name__}: {error}")
+            raise
         finally:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
@@ -203,34 +207,9 @@ async def _send(
     """Send it; how many bytes of the body were sent."""
     if answer is None:
         return 0
+    if isinstance(answer, StreamAnswer):
+        return await send_stream(call, answer, headers, send)
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if isinstance(answer, Answer):
-        body = b"" if call.method == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body})
-        return len(body)
-    sending = asyncio.ensure_future(_send_pieces(answer, send))
-    gone = asyncio.ensure_future(call.until_gone())
-    try:
-        await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not sending.done():
-            sending.cancel()
-            await asyncio.wait((sending,))
-            return 0
-        return sending.result()
-    finally:
-        gone.cancel()
-        sending.cancel()
-
-
-async def _send_pieces(answer: StreamAnswer, send: Send) -> int:
-    sent = 0
-    try:
-        async for piece in answer.pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            sent += len(piece)
-    finally:
-        close = getattr(answer.pieces, "aclose", None)
-        if close is not None:
-            await close()
-    await send({"type": "http.response.body", "body": b""})
-    return sent
+    body = b"" if call.method == "HEAD" else answer.body
+    await send({"type": "http.response.body", "body": body})
+    return len(body)

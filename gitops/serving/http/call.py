@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -14,12 +16,13 @@ from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.context import HttpContext
 from gitops.serving.http.route import Route
-from gitops.serving.http.work import Admission, Workers
+from gitops.serving.http.work import Admission, StreamSlots, Workers
 from gitops.serving.operations.queries import QueryTexts
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
 
 __all__ = ["Call", "ClientGoneError", "Shared", "canonical_branch"]
 
+B = TypeVar("B")
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -40,11 +43,14 @@ class Shared:
     workers: Workers
     admission: Admission
     texts: QueryTexts
+    streams: StreamSlots
 
     @classmethod
     def of(cls, context: HttpContext) -> Shared:
         """With nothing under way."""
-        return cls(context, Workers(context.limits.threads), Admission(context.limits), QueryTexts())
+        limits = context.limits
+        streams = StreamSlots(limits.streams)
+        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams)
 
 
 class Call:
@@ -74,6 +80,11 @@ class Call:
     def texts(self) -> QueryTexts:
         """Compiles the texts of queries."""
         return self._shared.texts
+
+    @property
+    def streams(self) -> StreamSlots:
+        """The places of answers in pieces."""
+        return self._shared.streams
 
     # What was asked
 
@@ -161,13 +172,17 @@ class Call:
     # Its body
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises ProblemError 413 beyond the limit of the route, ClientGoneError."""
+        """The body as it arrives. Raises ProblemError 413 beyond the limit of the route, 408, ClientGoneError."""
         limit, taken = self.route.limit, 0
         announced = self.header("content-length") or "0"
         if announced.isdecimal() and int(announced[:20]) > limit:
             raise _too_large(limit)
         while True:
-            message = await self._receive()
+            try:
+                async with asyncio.timeout(self.context.limits.idle_s):
+                    message = await self._receive()
+            except TimeoutError:
+                raise _too_slow() from None
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             piece = message.get("body", b"")
@@ -235,6 +250,18 @@ class Call:
         admitted = self._shared.admission.run(self.actor, nbytes, lambda: workers.run_alone(uri, branch, work))
         return await workers.finish(admitted)
 
+    async def change_of(
+        self, branch: str, nbytes: int, body: AbstractAsyncContextManager[B], work: Callable[[B], T]
+    ) -> T:
+        """As `change`, with a body that is received once the change is admitted, and before its turn on the branch."""
+        workers, uri = self._shared.workers, self.graph.uri
+
+        async def receive() -> T:
+            async with body as received:
+                return await workers.run_alone(uri, branch, lambda: work(received))
+
+        return await workers.finish(self._shared.admission.run(self.actor, nbytes, receive))
+
 
 def canonical_branch(given: str | None) -> str:
     """The name of a branch without space around it, `main` where none is given. Raises ProblemError 400 for a blank one."""
@@ -252,6 +279,11 @@ def _too_large(limit: int) -> ProblemError:
         413, ApiCode.BAD_REQUEST, f"the body has more than {limit} bytes", headers={"Connection": "close"}
     )
     return ProblemError(problem)
+
+
+def _too_slow() -> ProblemError:
+    message = "the rest of the body did not arrive in time"
+    return ProblemError(ApiProblem(408, ApiCode.BAD_REQUEST, message, headers={"Connection": "close"}))
 
 
 def _unsupported(message: str) -> ProblemError:

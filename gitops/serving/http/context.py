@@ -34,7 +34,8 @@ class HttpLimits:
 
     `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory. An actor has at most
     `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
-    permitted nothing as for graphs that are not served.
+    permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
+    or takes nothing for `idle_s` seconds in the middle of a body has given up.
     """
 
     threads: int = 4
@@ -43,6 +44,8 @@ class HttpLimits:
     inflight: int = 16
     inflight_bytes: int = 4096 * _MIB
     hide_graphs: bool = False
+    streams: int = 8
+    idle_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gitops.serving.http import queries, service
+from gitops.serving.http import data_routes, graph_routes, queries, service
 from gitops.serving.http.route import Route
 
 __all__ = ["ROUTES"]
 
-ROUTES: tuple[Route, ...] = (*service.ROUTES, *queries.ROUTES)
+ROUTES: tuple[Route, ...] = (*service.ROUTES, *queries.ROUTES, *graph_routes.ROUTES, *data_routes.ROUTES)

@@ -1,4 +1,4 @@
-"""Work on graphs: in a bounded number of threads, one writer per branch, and a bounded share of changes for each actor.
+"""Work on graphs: bounded are the threads, the writers of a branch, the changes of an actor, and the answers in pieces.
 
 1. A change that has begun is finished, also when its client goes away: what it holds is released when it ends.
 2. Of one branch, one change runs at a time in this process, in the order of arrival; answers are sent after that.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from gitops.serving.http.context import HttpLimits
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
-__all__ = ["Admission", "Workers"]
+__all__ = ["Admission", "StreamSlots", "Workers"]
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -91,6 +91,29 @@ class Admission:
             count, held = self._held.pop(name)
             if count > 1:
                 self._held[name] = count - 1, held - nbytes
+
+
+class StreamSlots:
+    """How many answers in pieces are under way at once. For one event loop."""
+
+    def __init__(self, count: int, wait_s: float = 0.25) -> None:
+        """A further one waits so long for the end of another one."""
+        self._count, self._wait = count, wait_s
+        self._free = asyncio.Semaphore(count)
+
+    async def take(self) -> None:
+        """Take a place. Raises ProblemError 413."""
+        try:
+            async with asyncio.timeout(self._wait):
+                await self._free.acquire()
+        except TimeoutError:
+            message = f"{self._count} exports are under way already: ask again when one of them has ended"
+            more = {"resource_limit": {"resource": "exports", "limit": self._count}}
+            raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, more)) from None
+
+    def free(self) -> None:
+        """Give the place back."""
+        self._free.release()
 
 
 def _too_many(message: str) -> ProblemError:

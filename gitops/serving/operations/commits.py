@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gitops.graph import Snapshot
     from gitops.serving.generation import ServedGraph
 
-__all__ = ["commit_form", "commit_missing", "find_commit", "list_commits", "read_commit"]
+__all__ = ["MAX_COMMITS", "commit_form", "commit_missing", "find_commit", "list_commits", "read_commit"]
 
 MAX_COMMITS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -2,14 +2,13 @@
 
 1. The actor must be allowed to change the branch. A branch that does not exist is made only where the request says from which
    one, and the actor may create it.
-2. Only then the first byte of the records is read. A stream is read in bounded memory, as fast as the records are taken in.
-3. A client that stops in between leaves nothing: no row, and no branch.
+2. Only then the first byte of the records is read.
+3. Records that are refused leave nothing: no row, and no branch.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gitops import graph
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from gitops.graph import Embedder, WriteContext
     from gitops.serving.generation import ServedGraph
 
-__all__ = ["LoadPlace", "RecordStream", "find_place", "load_records", "permit_load"]
-
-_BUFFER = 64 * 1024
+__all__ = ["LoadPlace", "find_place", "load_records", "permit_load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +101,3 @@ def _refusal(error: graph.LoadError) -> ProblemError:
     if all(each["code"] == Code.KEY_CONFLICT for each in problems):
         return ProblemError(ApiProblem(409, ApiCode.CONFLICT, error.detail, {"key_conflict": True, **more}))
     return ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, error.detail, more))
-
-
-class RecordStream(io.RawIOBase):
-    """A body as a file: each piece is asked for when the one before it is used up."""
-
-    def __init__(self, pull: Callable[[], bytes]) -> None:
-        """`pull` gives the next piece, and nothing at the end; what it raises, reading raises."""
-        super().__init__()
-        self._pull = pull
-        self._piece = memoryview(b"")
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """The next bytes."""
-        if not self._piece:
-            self._piece = memoryview(self._pull())
-        taken = min(len(buffer), len(self._piece))
-        buffer[:taken] = self._piece[:taken]
-        self._piece = self._piece[taken:]
-        return taken
-
-    def buffered(self) -> BinaryIO:
-        """The same, to read lines of."""
-        return io.BufferedReader(self, _BUFFER)

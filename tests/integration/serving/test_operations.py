@@ -17,8 +17,8 @@ from gitops.serving.generation import ServedGraph
 from gitops.serving.operations.branches import create_branch, delete_branch, list_branches, merge_branches
 from gitops.serving.operations.commits import list_commits, read_commit
 from gitops.serving.operations.describe import apply_schema, describe_snapshot, read_schema
-from gitops.serving.operations.export import PIECE_BYTES, ExportSlots, cut_pieces, export_records
-from gitops.serving.operations.load import RecordStream, find_place, load_records, permit_load
+from gitops.serving.operations.export import PIECE_BYTES, cut_pieces, export_records
+from gitops.serving.operations.load import find_place, load_records, permit_load
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
@@ -80,7 +80,7 @@ def test_each_operation_asks_before_it_works(place: Place) -> None:
         (Action.BRANCH_CREATE, "main", "dev"): lambda gate: create_branch(served, gate, "dev", "main"),
         (Action.BRANCH_DELETE, None, "dev"): lambda gate: delete_branch(served, gate, "dev"),
         (Action.BRANCH_MERGE, "dev", "main"): lambda gate: merge_branches(served, gate, "dev", "main"),
-        (Action.EXPORT, "dev", None): lambda gate: export_records(served, gate, ExportSlots(), "dev"),
+        (Action.EXPORT, "dev", None): lambda gate: export_records(served, gate, "dev"),
     }
     for asked, run in cases.items():
         gate = Gate(asked[0])
@@ -223,61 +223,26 @@ def test_a_key_that_exists_already_is_a_conflict_of_an_append(place: Place) -> N
     assert (refused.status, refused.code, refused.more["key_conflict"]) == (409, ApiCode.CONFLICT, True)
 
 
-def test_a_stream_that_breaks_off_leaves_nothing(place: Place) -> None:
-    class GoneError(Exception):
-        pass
-
-    def pieces() -> Iterator[bytes]:
-        yield from (json.dumps(town(str(n))).encode() + b"\n" for n in range(500))
-        raise GoneError
-
-    source = pieces()
-    target = find_place(place.served, "dev", "main")
-    with pytest.raises(GoneError):
-        load_records(place.served, target, "merge", RecordStream(lambda: next(source)).buffered())(place.context)
-    assert (place.lines(), place.branches()) == ([], ["main"])
-
-
-def test_a_stream_is_read_piece_by_piece(place: Place) -> None:
-    data = b"".join(json.dumps(town(str(n))).encode() + b"\n" for n in range(9))
-    pieces = [data[at : at + 7] for at in range(0, len(data), 7)] + [b""]
-    stream = RecordStream(lambda: pieces.pop(0)).buffered()
-    answer = load_records(place.served, find_place(place.served, "main", None), "append", stream)(place.context)
-    assert answer["total_entities"] == 9
-
-
 def test_46_an_export_is_that_of_the_engine_in_small_pieces(place: Place) -> None:
     place.load(*(town(f"t{n}", name="x" * 500) for n in range(400)), town("wide", name="y" * 200_000))
-    export = export_records(place.served, Gate(), ExportSlots(), "main")()
+    export = export_records(place.served, Gate(), "main")()
     pieces = list(export.pieces)
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert b"".join(pieces).decode().splitlines() == place.lines()
     assert export.commit == list_commits(place.served, Gate(), "main")()["commits"][0]["graph_commit_id"]
-    named = export_records(place.served, Gate(), ExportSlots(), "main", ["Road"])()
+    named = export_records(place.served, Gate(), "main", ["Road"])()
     assert list(named.pieces) == []
 
 
 def test_46_an_export_refuses_before_its_first_piece(place: Place) -> None:
     place.load(town("a"))
-    slots = ExportSlots(1, 0.0)
     for branch, types, text in (("dev", [], "no branch"), ("main", ["Twon"], "no type 'Twon'")):
         with pytest.raises(GitopsError, match=text):
-            export_records(place.served, Gate(), slots, branch, types)()
+            export_records(place.served, Gate(), branch, types)()
     table = graph.open_snapshot(place.served.uri).manifest.tables["node:Town"]
     (Path(place.served.uri) / table.path).rename(Path(place.served.uri) / "moved")
     with pytest.raises(GitopsError, match="does not open"):
-        export_records(place.served, Gate(), slots, "main")()
-
-
-def test_only_so_many_exports_are_under_way_at_once(place: Place) -> None:
-    slots = ExportSlots(2, 0.0)
-    first, _ = (export_records(place.served, Gate(), slots, "main")() for _ in range(2))
-    refused = problem_of(export_records(place.served, Gate(), slots, "main"))
-    assert (refused.status, refused.more["resource_limit"]) == (413, {"resource": "exports", "limit": 2})
-    first.close()
-    first.close()
-    export_records(place.served, Gate(), slots, "main")()
-    assert problem_of(export_records(place.served, Gate(), slots, "main")).status == 413
+        export_records(place.served, Gate(), "main")()
 
 
 def test_pieces_are_made_when_they_are_asked_for() -> None:
