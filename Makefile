@@ -84,6 +84,7 @@ docs: $(READY)
 	$(PY) -m tests.support.cli_page
 	$(PY) -m tests.support.rules_page
 	$(PY) -m tests.support.compiled_templates
+	$(PY) -m tests.support.openapi_page
 
 lock:
 	uv pip compile pyproject.toml --extra s3 --group build --group test --group lint --universal --python-version 3.11 \

@@ -41,6 +41,7 @@ class CedarEngine:
         import cedarpy
 
         self._cedar = cedarpy
+        self.bundle = bundle
         self._known = bundle.actors
         self._protected = bundle.protected_branches
         graph = None if scope == CLUSTER_SCOPE else Address(scope).graph or scope

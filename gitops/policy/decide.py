@@ -21,6 +21,7 @@ __all__ = [
     "PolicyEngine",
     "decide",
     "denial",
+    "is_mentioned",
     "permission",
     "permits",
     "stranger",
@@ -58,6 +59,11 @@ class AccessDecision:
 class PolicyEngine(Protocol):
     """Decides by one bundle on one resource."""
 
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle that it decides by."""
+        ...
+
     def decide(self, request: AccessRequest) -> AccessDecision:
         """Whether it is permitted. Raises GitopsError `policy_evaluation_failed`, and does not count as a denial."""
         ...
@@ -81,6 +87,11 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
         return stranger(request)
     found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
     return permission(min(found)) if found else denial(request)
+
+
+def is_mentioned(bundle: Bundle, actor: str) -> bool:
+    """Whether any rule permits the actor anything."""
+    return any(actor in bundle.groups.get(rule.group, ()) for rule in bundle.rules)
 
 
 def stranger(request: AccessRequest) -> AccessDecision:

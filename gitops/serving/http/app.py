@@ -4,7 +4,7 @@
 2. Its path leads to a route, or nowhere. Only `public` routes go on without the next step.
 3. The bearer token says who asks.
 4. The id in the path leads to a graph.
-5. The method, the expected revision, then the type, size and form of the body are looked at.
+5. The method, the expected revision and the query parameters, then the type, size and form of the body are looked at.
 6. The handler asks for permission, does its work, and answers. A problem on the way becomes the one envelope.
 7. The answer goes out with the revision that it is of. A record of the request goes to the log, without headers and values.
 """
@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.policy.decide import is_mentioned
 from gitops.serving.access import authenticate
 from gitops.serving.generation import ServedGraph
 from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
@@ -43,11 +44,11 @@ _OK = 200
 class HttpApp:
     """Answers requests. Close it after the last one."""
 
-    def __init__(self, context: HttpContext, routes: Iterable[Route]) -> None:
+    def __init__(self, context: HttpContext, routes: Sequence[Route]) -> None:
         """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
-        self._shared = Shared.of(context)
+        self._shared = Shared.of(context, routes)
 
     def close(self) -> None:
         """Finish the work that has begun."""
@@ -113,6 +114,7 @@ class HttpApp:
             raise _no_route(match)
         call.resolve(route, match.values, graph)
         _check_revision(call)
+        call.query()
         if route.body is not None:
             if not route.body_optional:
                 call.require_media_type(JSON)
@@ -133,7 +135,7 @@ class HttpApp:
         if not is_graph_id(graph_id):
             raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
-        if graph is None:
+        if graph is None or (self._context.limits.hide_graphs and _is_hidden(graph, call.actor)):
             raise not_found(f"graph '{graph_id}' not found")
         return graph
 
@@ -170,6 +172,11 @@ class HttpApp:
                 "revision": call.generation.revision.digest,
             }
         )
+
+
+def _is_hidden(graph: ServedGraph, actor: str | None) -> bool:
+    """Whether no rule permits the actor anything on the graph. Without a policy, any actor may read it."""
+    return graph.engine is not None and not is_mentioned(graph.engine.bundle, actor or "")
 
 
 def _no_route(match: Match) -> ProblemError:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 from gitops.core.dataclass import dataclass
 from gitops.policy.bundle import Action
 from gitops.policy.decide import MAIN, AccessRequest
 from gitops.serving.access import authorize
-from gitops.serving.generation import Generation, ServedGraph
+from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.context import HttpContext
+from gitops.serving.http.matching import read_parameters
+from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Route
 from gitops.serving.http.work import Admission, StreamSlots, Workers
 from gitops.serving.operations.queries import QueryTexts
@@ -26,7 +27,6 @@ B = TypeVar("B")
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-_QUERY_FIELDS = 64
 # Larger ones are read in a thread, so that other requests do not wait for it.
 _SMALL_BODY = 64 * 1024
 
@@ -44,20 +44,23 @@ class Shared:
     admission: Admission
     texts: QueryTexts
     streams: StreamSlots
+    document: ApiDocument
 
     @classmethod
-    def of(cls, context: HttpContext) -> Shared:
+    def of(cls, context: HttpContext, routes: Sequence[Route]) -> Shared:
         """With nothing under way."""
         limits = context.limits
+        document = ApiDocument(routes, secured=context.state is not RuntimeState.OPEN)
         streams = StreamSlots(limits.streams)
-        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams)
+        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document)
 
 
 class Call:
     """One request: matched, authenticated, and its graph resolved. `graph` raises for a route that is not about one.
 
     `generation` stays the same for the whole request. `actor` is None where no token is asked for. `values` are those of the
-    path, `body` is the document that was read for a route with a body, and `body_bytes` what was received of it.
+    path. `body` is the document that was read for a route with a body, `body_bytes` what was
+    received of it.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -65,6 +68,7 @@ class Call:
         self.generation, self.request_id = generation, ""
         self.actor: str | None = None
         self.values: Mapping[str, str] = {}
+        self._query: Mapping[str, str] | None = None
         self.body: Any = None
         self.body_bytes = 0
         self._shared, self._scope, self._receive = shared, scope, receive
@@ -85,6 +89,11 @@ class Call:
     def streams(self) -> StreamSlots:
         """The places of answers in pieces."""
         return self._shared.streams
+
+    @property
+    def document(self) -> ApiDocument:
+        """Describes the routes."""
+        return self._shared.document
 
     # What was asked
 
@@ -148,26 +157,11 @@ class Call:
         except UnicodeDecodeError:
             raise bad_request(f"the header {name} is not UTF-8") from None
 
-    def query(self) -> dict[str, str]:
+    def query(self) -> Mapping[str, str]:
         """The query parameters. Raises ProblemError 400 for one that is unknown, given twice, or missing."""
-        raw = self._scope["query_string"].decode("latin-1")
-        try:
-            pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS)
-        except ValueError:
-            raise bad_request("the query parameters are not UTF-8, or too many") from None
-        declared = {each.name: each for each in self.route.query}
-        found: dict[str, str] = {}
-        for name, value in pairs:
-            if name not in declared:
-                known = ", ".join(declared) or "none"
-                raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
-            if name in found:
-                raise bad_request(f"the query parameter '{name}' is given twice")
-            found[name] = value
-        for each in declared.values():
-            if each.required and each.name not in found:
-                raise bad_request(f"the query parameter '{each.name}' is missing")
-        return found
+        if self._query is None:
+            self._query = read_parameters(self._scope["query_string"], self.route.query)
+        return self._query
 
     # Its body
 

@@ -1,4 +1,4 @@
-"""From the address of a request to its route.
+"""From the address of a request to its route and its parameters.
 
 The path is taken as it was sent, since servers hand on a decoded one: an encoded slash is part of a name, and the id of a graph
 is not decoded at all. A part that is written out in a route goes before one in braces, unless the route lacks the method: a
@@ -8,17 +8,18 @@ branch called `merge` can be deleted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from gitops.core.dataclass import dataclass
-from gitops.serving.http.route import Route
-from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
+from gitops.serving.http.route import Parameter, Route
+from gitops.serving.problem import bad_request
 
-__all__ = ["Match", "RouteTable", "is_graph_id"]
+__all__ = ["Match", "RouteTable", "is_graph_id", "read_parameters"]
 
 GRAPH_ID = "graph_id"
+_FIELDS = 64
 _GRAPH_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _RESERVED = frozenset({"policies", "healthz", "openapi", "graphs"})
 
@@ -105,5 +106,26 @@ def _decoded(name: str, value: bytes) -> str:
     try:
         return unquote_to_bytes(value).decode()
     except UnicodeDecodeError:
-        message = f"the {name} in the path is not UTF-8"
-        raise ProblemError(ApiProblem(400, ApiCode.BAD_REQUEST, message)) from None
+        raise bad_request(f"the {name} in the path is not UTF-8") from None
+
+
+def read_parameters(query_string: bytes, declared: Sequence[Parameter]) -> dict[str, str]:
+    """The parameters behind the path. Raises ProblemError 400 for one that is not declared, given twice, or missing."""
+    if not query_string and not declared:
+        return {}
+    try:
+        pairs = parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
+    except ValueError:
+        raise bad_request("the query parameters are not UTF-8, or too many") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if all(each.name != name for each in declared):
+            known = ", ".join(each.name for each in declared) or "none"
+            raise bad_request(f"unknown query parameter '{name[:80]}'; the parameters of this route: {known}")
+        if name in found:
+            raise bad_request(f"the query parameter '{name}' is given twice")
+        found[name] = value
+    for each in declared:
+        if each.required and each.name not in found:
+            raise bad_request(f"the query parameter '{each.name}' is missing")
+    return found

@@ -6,7 +6,8 @@ permission for what it does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gitops import graph
@@ -14,7 +15,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.language.query import CheckedQuery, QueryEffect
 from gitops.policy.bundle import Action
-from gitops.policy.decide import MAIN
+from gitops.policy.decide import MAIN, AccessRequest
 from gitops.serving.access import NO_SUCH_QUERY
 from gitops.serving.http.answers import Answer, json_answer
 from gitops.serving.http.bodies import (
@@ -82,9 +83,9 @@ async def run_mutation_if(call: Call) -> Answer:
 
 
 async def list_queries(call: Call) -> Answer:
-    """The stored queries."""
+    """The stored queries; where rules name queries, those that the actor may invoke."""
     call.require(Action.READ, branch=MAIN)
-    return json_answer({"queries": [describe_query(each) for each in call.graph.queries.values()]})
+    return await call.work(lambda: json_answer({"queries": [describe_query(each) for each in _listed(call)]}))
 
 
 async def invoke_query(call: Call) -> Answer:
@@ -104,6 +105,14 @@ async def invoke_query_if(call: Call) -> Answer:
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
     return await _change(call, stored.checked, body.params, body.branch, expected)
+
+
+def _listed(call: Call) -> Iterable[StoredQuery]:
+    engine, queries = call.graph.engine, call.graph.queries.values()
+    if engine is None or not any(rule.queries for rule in engine.bundle.rules):
+        return queries
+    wanted = AccessRequest(call.actor or "", Action.INVOKE_QUERY)
+    return [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
 
 
 def _permitted_query(call: Call) -> tuple[StoredQuery, InvokeBody]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gitops import __version__
 from gitops.policy.bundle import Action
-from gitops.serving.http.answers import Answer, json_answer
+from gitops.serving.http.answers import JSON, Answer, json_answer
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.route import Route
@@ -24,7 +24,13 @@ async def list_graphs(call: Call) -> Answer:
     return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
 
 
+async def describe(call: Call) -> Answer:
+    """The OpenAPI document."""
+    return Answer(200, await call.work(lambda: call.document.body))
+
+
 ROUTES = (
     Route("GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True),
+    Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
 )

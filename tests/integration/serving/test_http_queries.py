@@ -7,6 +7,8 @@ import json
 import pytest
 
 from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.policy.cedar import CedarEngine
+from gitops.serving.http.context import HttpLimits
 from tests.support.pages import ROOT
 from tests.support.query_server import QUERIES, BundleEngine, generation, running, served, tokens, town_graph
 
@@ -145,3 +147,30 @@ def test_an_unknown_snapshot_is_hidden_from_who_may_not_read_main(guarded):
     text = {"query": QUERIES.decode(), "name": "towns", "snapshot": "01HGW1J8000000000000000000"}
     answers = [guarded.ask("POST", "/graphs/towns/query", json=text, headers=bearer(who)) for who in ("ada", "fay")]
     assert [each.status_code for each in answers] == [404, 403]
+
+
+def test_where_rules_name_queries_an_actor_sees_those_that_it_may_invoke(tmp_path):
+    rules = (
+        Rule("reading", "all", (Action.READ,)),
+        Rule("asking", "some", (Action.INVOKE_QUERY,), queries=("town*",)),
+        Rule("doing", "few", (Action.INVOKE_QUERY,)),
+    )
+    groups = {"all": ("ada", "bob", "cyd"), "some": ("ada",), "few": ("bob",)}
+    graph = served(town_graph(tmp_path), engine=CedarEngine(Bundle(groups, rules=rules), "graph.towns"))
+    with running(generation(graph), tokens(**ACTORS)) as server:
+        found = {
+            who: [each["name"] for each in server.ask("GET", INVOKE, headers=bearer(who)).json()["queries"]]
+            for who in groups["all"]
+        }
+        assert found == {"ada": ["town", "towns"], "bob": [*graph.queries], "cyd": []}
+        called = [server.ask("POST", f"{INVOKE}/{name}", headers=bearer("ada")) for name in ("towns", "kinds")]
+        assert [each.status_code for each in called] == [200, 404]
+
+
+def test_a_graph_on_which_an_actor_is_permitted_nothing_can_be_hidden(tmp_path):
+    made = generation(served(town_graph(tmp_path), engine=BundleEngine(POLICY)))
+    with running(made, tokens(**ACTORS), HttpLimits(hide_graphs=True)) as server:
+        hidden = server.ask("POST", f"{INVOKE}/towns", headers=bearer("guy"))
+        absent = server.ask("POST", "/graphs/absent/queries/towns", headers=bearer("guy"))
+        assert hidden.json()["error"] == absent.json()["error"].replace("absent", "towns")
+        assert (hidden.status_code, server.ask("GET", INVOKE, headers=bearer("ada")).status_code) == (404, 200)
