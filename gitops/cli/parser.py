@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that says what was probably meant."""
 
     usage_code = 2
+    knows_all = True
 
     def error(self, message: str) -> NoReturn:
         """End with the problem and the usage."""
@@ -46,14 +47,37 @@ class Parser(argparse.ArgumentParser):
         self.exit(self.usage_code, f"{self.prog}: error: {message}\n")
 
 
+class _WholeNeededError(Exception):
+    """The parser of some commands does not know what to print."""
+
+
+class _PartialParser(Parser):
+    """A parser of the commands that a command line names. What it would print is for one that knows all of them."""
+
+    knows_all = False
+
+    def error(self, message: str) -> NoReturn:
+        """Leave the problem to the whole parser."""
+        raise _WholeNeededError(message)
+
+    def print_help(self, file: Any = None) -> NoReturn:  # noqa: ARG002 - as in the class above
+        """Leave the help to the whole parser."""
+        raise _WholeNeededError
+
+
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line. `command` is the chosen command of the table, or None if none was chosen.
 
     Exits after a message for a command line that is not accepted: with code 2, or 1 if `--detailed-exitcode` is part of it.
     """
     Parser.usage_code = 1 if _OWN_CODES in arguments else 2
-    parser = build_parser(frozenset(arguments))
-    options, rest = parser.parse_known_args(arguments)
+    words = frozenset(arguments)
+    try:
+        parser = _build(_PartialParser, words)
+        options, rest = parser.parse_known_args(arguments)
+    except _WholeNeededError:
+        parser = build_parser(words)
+        options, rest = parser.parse_known_args(arguments)
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "query", rest) is None:
         # Older releases of argparse take an optional positional for absent when options stand before it.
         options.query, rest = rest[0], []
@@ -83,20 +107,30 @@ def show_help(options: argparse.Namespace) -> int:
     return 0
 
 
-def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
+def build_parser(words: Collection[str] | None = None) -> Parser:
     """Build the parser. With the `words` of a command line, commands that are not among them get no arguments."""
-    parser = Parser(
+    return _build(Parser, words)
+
+
+def _build(kind: type[Parser], words: Collection[str] | None) -> Parser:
+    parser = kind(
         prog="gitops", description="Plan, approve and apply clusters of graph databases from git.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"gitops {__version__}")
     _add_arguments(parser, EVERYWHERE)
     parser.set_defaults(command=None)
-    _add_commands(parser.add_subparsers(title="commands", metavar="COMMAND"), COMMANDS, words)
+    _add_commands(parser, COMMANDS, words, required=False)
     return parser
 
 
-def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collection[str] | None) -> None:
+def _add_commands(
+    above: Parser, commands: Iterable[Command], words: Collection[str] | None, *, required: bool = True
+) -> None:
+    subparsers = above.add_subparsers(title="commands", metavar="COMMAND", required=required)
     for command in commands:
+        named = words is None or command.name in words
+        if not (named or above.knows_all):
+            continue
         parser = subparsers.add_parser(
             command.name,
             help=command.summary,
@@ -104,7 +138,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
             epilog="; ".join(filter(None, (command.epilog, _MORE))),
             allow_abbrev=False,
         )
-        if words is not None and command.name not in words:
+        if not named:
             continue
         for each in EVERYWHERE:
             hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
@@ -114,8 +148,7 @@ def _add_commands(subparsers: Any, commands: Iterable[Command], words: Collectio
             # An unknown option is found when the parser of the command is done, and is reported with the usage of the command.
             parser.set_defaults(command=command, prog=parser.prog, usage=parser.format_usage())
         if command.commands:
-            parts = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-            _add_commands(parts, command.commands, words)
+            _add_commands(parser, command.commands, words)
 
 
 def _add_arguments(parser: Any, entries: Iterable[Argument | Group]) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gitops.cli.commands import COMMANDS
 from gitops.cli.main import main
-from gitops.cli.parser import parse_options
+from gitops.cli.parser import Parser, parse_options
 from gitops.render.characters import visible
 from gitops.render.colour import coloured
 
@@ -22,6 +23,8 @@ from gitops.render.colour import coloured
         (["plan", "--confg", "."], "--config"),
         (["plan", "--graph-format", "jsn"], "json"),
         (["help", "statsu"], "status"),
+        (["statsu", "plan"], "status"),
+        (["graph", "lod", "query"], "load"),
     ],
 )
 def test_a_misspelt_word_exits_2_with_what_was_meant(capsys, words, meant):
@@ -62,6 +65,21 @@ def test_help_of_a_command_is_its_own_help(capsys):
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert printed[0].startswith("usage: gitops graph query ")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--help", "plan"], ["-qh"], ["--as", "plan", "-h"], ["help"]])
+def test_help_lists_all_commands_whatever_else_is_on_the_line(capsys, words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 0
+    assert {each.name for each in COMMANDS} <= set(capsys.readouterr().out.split())
+
+
+def test_a_command_line_makes_the_parsers_of_its_own_words(monkeypatch):
+    made, real = [], Parser.__init__
+    monkeypatch.setattr(Parser, "__init__", lambda self, **named: made.append(named["prog"]) or real(self, **named))
+    assert parse_options(["graph", "query", "brain", "find", "--as", "apply"]).query == "find"
+    assert made == ["gitops", "gitops apply", "gitops graph", "gitops graph query"]
 
 
 @pytest.mark.parametrize("words", [["--no-color", "status"], ["status", "--no-color"]])
