@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 os.environ["LANCE_LOG"] = "lance=off"
 
 if TYPE_CHECKING:
+    from gitops.graph.blob import BlobCell, open_blob
     from gitops.graph.bulk.parquet import load_parquet
     from gitops.graph.engine import LanceEngine
     from gitops.graph.export import export_records
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         list_branches,
     )
     from gitops.graph.history.diff import diff_versions, summarize_diff
+    from gitops.graph.history.feed import FeedLimits, feed_position, parse_position, position_of, read_feed
     from gitops.graph.history.gc import Retention, collect_garbage
     from gitops.graph.history.lineage import describe_version, read_log
     from gitops.graph.history.merge import merge_branch
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST_FORMAT",
+    "BlobCell",
     "Embedder",
+    "FeedLimits",
     "HashEmbedder",
     "LanceEngine",
     "LoadError",
@@ -73,14 +77,19 @@ __all__ = [
     "diff_versions",
     "ensure_branch",
     "export_records",
+    "feed_position",
     "list_branches",
     "load_parquet",
     "load_records",
     "merge_branch",
+    "open_blob",
     "open_snapshot",
     "optimize_tables",
+    "parse_position",
+    "position_of",
     "preview_migration",
     "purge_dropped",
+    "read_feed",
     "read_log",
     "read_rows",
     "run_query",
@@ -89,6 +98,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "blob": ("BlobCell", "open_blob"),
     "bulk.parquet": ("load_parquet",),
     "engine": ("LanceEngine",),
     "export": ("export_records",),
@@ -100,6 +110,7 @@ _HOMES = {
         "list_branches",
     ),
     "history.diff": ("diff_versions", "summarize_diff"),
+    "history.feed": ("FeedLimits", "feed_position", "parse_position", "position_of", "read_feed"),
     "history.gc": ("Retention", "collect_garbage"),
     "history.lineage": ("describe_version", "read_log"),
     "history.merge": ("merge_branch",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from dataclasses import field, fields
 from enum import StrEnum
@@ -254,6 +256,51 @@ class DiffSummary(GraphOutcome):
     after: CommitRef
     same_schema: bool
     tables: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """How far a reader of a branch is: it has version `n`, and of the one after it the rows up to `after` (table and id)."""
+
+    graph_id: str
+    branch: str
+    n: int
+    commit: str
+    after: tuple[str, str] | None = None
+
+    @property
+    def token(self) -> str:
+        """The position as a text that readers keep; nothing else is to be read from it."""
+        form = [1, self.graph_id, self.branch, self.n, self.commit, *(self.after or ())]
+        return base64.urlsafe_b64encode(json.dumps(form).encode()).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage(GraphOutcome):
+    """Changes, each with the id of its commit, and the position after them.
+
+    `commits` are the versions that were looked at, the last one perhaps in part; `head` was the newest one. The position
+    has a row where the page ends within a version.
+    """
+
+    position: FeedPosition
+    head: CommitRef
+    commits: tuple[Manifest, ...]
+    changes: tuple[tuple[str, RowChange], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there was nothing more to read."""
+        return self.position.after is None and self.position.n == self.head.n
+
+    def to_json(self) -> dict[str, Any]:
+        """The page as plain JSON."""
+        return {
+            "branch": self.position.branch,
+            "changes": [{"commit": commit, **change.to_json()} for commit, change in self.changes],
+            "cursor": self.position.token,
+            "complete": self.complete,
+        }
 
 
 class MergeStatus(StrEnum):

@@ -28,7 +28,7 @@ from gitops.graph.tables import declared_type, key_columns, open_table, raw_colu
 from gitops.graph.values import cell_to_json
 from gitops.language.schema import EdgeType, NodeType, Scalar
 
-__all__ = ["Row", "RowDelta", "TableVersion", "diff_versions", "row_deltas", "summarize_diff"]
+__all__ = ["Row", "RowDelta", "TableVersion", "diff_versions", "row_deltas", "snapshot_changes", "summarize_diff"]
 
 Row = Mapping[str, Any]
 RowIds = np.ndarray[Any, Any]
@@ -44,14 +44,14 @@ def diff_versions(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[
     Rows come as they are found. Raises GitopsError `graph_type_unknown` for a type that neither version has; and as
     `open_snapshot`.
     """
-    yield from _row_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
+    yield from snapshot_changes(open_snapshot(uri, before), open_snapshot(uri, after), types)
 
 
 def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple[str, ...] = ()) -> DiffSummary:
     """How many rows differ. Raises as `diff_versions`."""
     one, other = open_snapshot(uri, before), open_snapshot(uri, after)
     counts: dict[str, dict[str, int]] = {}
-    for change in _row_changes(one, other, types):
+    for change in snapshot_changes(one, other, types):
         table = counts.setdefault(change.table, {kind.value: 0 for kind in ChangeKind})
         table[change.kind.value] += 1
     return DiffSummary(
@@ -62,7 +62,8 @@ def summarize_diff(uri: str, before: ReadTarget, after: ReadTarget, types: tuple
     )
 
 
-def _row_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
+def snapshot_changes(one: Snapshot, other: Snapshot, types: tuple[str, ...]) -> Iterator[RowChange]:
+    """As `diff_versions`, of two versions that are open."""
     old, new = one.schema().catalog, other.schema().catalog
     for key, (was, now) in _pair_tables(one, other, types).items():
         declared_old = None if was is None else declared_type(old, was)

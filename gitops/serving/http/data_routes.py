@@ -15,7 +15,7 @@ from gitops.serving.http.streams import PieceStream, receive_aside
 from gitops.serving.operations import export, load
 from gitops.serving.problem import bad_request
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "stream_export"]
 
 STREAM_BYTES = 1024 * MIB
 """How long a stream of records may be. It is never in memory, and it is one commit."""
@@ -56,7 +56,11 @@ async def load_stream(call: Call) -> Answer:
 
 async def export_records(call: Call) -> StreamAnswer:
     """The records of a branch."""
-    body = call.body or ExportBody()
+    return await stream_export(call, call.body or ExportBody())
+
+
+async def stream_export(call: Call, body: ExportBody, *, baseline: bool = False) -> StreamAnswer:
+    """The records of a branch, with their commit, and as a `baseline` with the cursor of what changes afterwards."""
     begin = export.export_records(call.graph, call.require, canonical_branch(body.branch), body.type_names or ())
     slots = call.streams
     await slots.take()
@@ -66,6 +70,8 @@ async def export_records(call: Call) -> StreamAnswer:
         slots.free()
         raise
     headers = {"Omnigraph-Snapshot-Id": begun.commit}
+    if baseline:
+        headers["Omnigraph-Change-Cursor"] = begun.cursor
     return StreamAnswer(PieceStream(call, begun.pieces, slots), f"{NDJSON}; charset=utf-8", headers=headers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -15,9 +15,12 @@ __all__ = [
     "BranchMergeBody",
     "BranchMergedAnswer",
     "BranchesAnswer",
+    "ChangeForm",
+    "CommitChangesAnswer",
     "CommitForm",
     "CommitsAnswer",
     "ExportBody",
+    "FeedAnswer",
     "LoadAnswer",
     "LoadBody",
     "SchemaAnswer",
@@ -42,6 +45,42 @@ class CommitsAnswer(Model):
     """Commits, newest first."""
 
     commits: list[CommitForm]
+
+
+class ChangeForm(Model):
+    """A row that differs. `fields` are the properties that changed; of a row that came or went one side is null."""
+
+    graph_commit_id: str
+    entity_kind: Literal["node", "edge"]
+    type_name: str
+    entity_id: str
+    kind: Literal["added", "removed", "changed"]
+    fields: list[str]
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class CommitChangesAnswer(Model):
+    """What a commit changed of its first parent; `page_token` is where the next page goes on, null after the last one."""
+
+    commit: CommitForm
+    changes: list[ChangeForm]
+    page_token: str | None
+
+
+class FeedAnswer(Model):
+    """Changes of a branch, in the order of `commits`.
+
+    `page_token` is where the next page goes on, null when there is nothing more for now. `cursor` is to be kept by a reader that
+    comes back later; it is null in the middle of a commit.
+    """
+
+    graph_branch: str
+    head_commit_id: str
+    commits: list[CommitForm]
+    changes: list[ChangeForm]
+    cursor: str | None
+    page_token: str | None
 
 
 class DatasetForm(Model):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from gitops.serving.http import data_routes, graph_routes, queries, service
+from gitops.serving.http import change_routes, data_routes, graph_routes, queries, service
 from gitops.serving.http.route import Route
 
 __all__ = ["ROUTES"]
 
-ROUTES: tuple[Route, ...] = (*service.ROUTES, *queries.ROUTES, *graph_routes.ROUTES, *data_routes.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *service.ROUTES,
+    *queries.ROUTES,
+    *graph_routes.ROUTES,
+    *data_routes.ROUTES,
+    *change_routes.ROUTES,
+)

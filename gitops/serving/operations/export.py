@@ -23,9 +23,10 @@ PIECE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The records of one version in pieces; `commit` is its id."""
+    """The records of one version in pieces; `commit` is its id, and `cursor` where its changes go on."""
 
     commit: str
+    cursor: str
     pieces: Generator[bytes, None, None]
 
 
@@ -40,7 +41,7 @@ def export_records(served: ServedGraph, permit: Permit, branch: str, types: Sequ
     def begin() -> Export:
         snapshot = graph.open_snapshot(served.uri, graph.ReadTarget(branch))
         records = graph.export_records(snapshot, types or None)
-        return Export(snapshot.manifest.txn_id, cut_pieces(records))
+        return Export(snapshot.manifest.txn_id, graph.position_of(snapshot).token, cut_pieces(records))
 
     return begin
 
