@@ -308,7 +308,6 @@ class Code(StrEnum):
     QUEUE_EVENT_MISSING = "queue_event_missing"
     ATTACK_IMPOSSIBLE = "attack_impossible"
     EXCLUSIVE_BOOT_SOURCE = "exclusive_boot_source"
-    CLUSTER_RECOVERY_UNATTRIBUTED = "cluster_recovery_unattributed"
     CLUSTER_NO_HEALTHY_GRAPHS = "cluster_no_healthy_graphs"
     POLICY_BINDING_UNRECOGNIZED = "policy_binding_unrecognized"
     STORED_QUERY_INVALID = "stored_query_invalid"

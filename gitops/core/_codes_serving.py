@@ -4,11 +4,8 @@ TABLE = """
 exclusive_boot_source | E | two sources to serve from are given
   --cluster stands beside a URI, --target or --config, and none of them has precedence
   -> keep --cluster, and drop the other one: gitops serve --cluster DIR
-cluster_recovery_unattributed | E | an interrupted operation names no graph
-  the graph id of a recovery record is blank, so it is not known which graph is half changed
-  -> restore the record from a backup; without a backup, compare graph and ledger with gitops status, and move it away
 cluster_no_healthy_graphs | E | every applied graph is quarantined
-  each graph of the applied revision has a problem of its own, so nothing is left to serve
+  each graph of the applied revision has a problem, so nothing is left to serve
   -> correct the problems of the graphs above, then start the server again
 policy_binding_unrecognized | E | a recorded binding is of no known form
   a binding of the ledger is neither cluster nor the address of a graph

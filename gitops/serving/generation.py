@@ -57,8 +57,9 @@ class StoredQuery:
 class ServedGraph:
     """One graph as it is served: where it is, its schema, its stored queries in order of names, and who decides about access.
 
-    `engine` is None where no bundle is bound to it; `policy_digest` is that of the bundle. `drifted` says that the live schema
-    is not the applied one. `cache` keeps what was read of immutable versions, and is shared between graphs and generations.
+    `engine` is None where no bundle is bound to it; `policy` and `policy_digest` are name and digest of the bundle. `drifted`
+    says that the live schema is not the applied one. `cache` keeps what was read of immutable versions, and is shared between
+    graphs and generations.
     """
 
     graph_id: str
@@ -70,6 +71,7 @@ class ServedGraph:
     engine: PolicyEngine | None
     cache: ReadCache
     drifted: bool = False
+    policy: str | None = None
     policy_digest: str | None = None
 
 
@@ -77,7 +79,7 @@ class ServedGraph:
 class Generation:
     """A revision with its graphs by id. `quarantined` are the graphs that are not served, with the reasons.
 
-    `engine` decides about the server, and `policy_digest` is that of its bundle. `guarded` says whether any bundle of the
+    `engine` decides about the server, by the bundle `policy` of that digest. `guarded` says whether any bundle of the
     revision is bound to the server or a graph, served or not; `warnings` are what boot found that does not keep it from serving.
     """
 
@@ -87,4 +89,5 @@ class Generation:
     quarantined: Mapping[str, tuple[Diagnostic, ...]]
     guarded: bool
     warnings: tuple[Diagnostic, ...] = ()
+    policy: str | None = None
     policy_digest: str | None = None

@@ -11,7 +11,7 @@ from gitops.core.errors import GitopsError
 from gitops.ledger.layout import STATE, intent_key
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.outcome import ServedGraph
-from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found
+from tests.support.cluster import OTHER_QUERY, POLICY, QUERY, SCHEMA, WIDER, Cluster, codes, found
 
 OPERATION = "01JZ0000000000000000000AAA"
 QUERY_BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
@@ -77,20 +77,22 @@ def test_an_empty_revision_is_refused(cluster):
     assert outcome.observations.state_revision == 3
 
 
-@pytest.mark.parametrize("sidecar", ["whole", "unreadable"])
-def test_an_operation_that_is_not_settled_is_refused(cluster, sidecar):
+def test_07_an_operation_that_is_not_settled_is_refused_until_an_apply_settles_it(cluster):
     cluster.converge()
-    content = b"{}"
-    if sidecar == "whole":
-        cluster.write("knowledge.pg", WIDER)
-        cluster.apply(faults=DieAfterMigration())
-        (key,) = cluster.files("__cluster/recoveries")
-        content = cluster.stored(key) or b""
-        cluster.plant(key, None)
-        cluster.migrate_graph("knowledge", SCHEMA)
-    cluster.plant(intent_key(OPERATION), content)
+    cluster.write("knowledge.pg", WIDER)
+    cluster.apply(faults=DieAfterMigration())
+    (key,) = cluster.files("__cluster/recoveries")
     problem = found(cluster.ready(), "cluster_recovery_pending")
-    assert (problem.severity, problem.path) == ("error", "__cluster/recoveries")
+    assert (problem.severity, problem.path) == ("error", key)
+    cluster.apply()
+    assert codes(cluster.ready()) == []
+
+
+def test_an_operation_whose_record_cannot_be_read_is_refused(cluster):
+    cluster.converge()
+    cluster.plant(intent_key(OPERATION), b"{}")
+    problem = found(cluster.ready(), "invalid_recovery_sidecar")
+    assert (problem.severity, problem.path) == ("error", intent_key(OPERATION))
 
 
 class DieAfterMigration:
@@ -127,24 +129,34 @@ def test_a_blob_that_is_no_text_is_refused(cluster):
 def test_a_query_that_does_not_hold_any_more_is_refused_with_its_place(cluster):
     cluster.converge()
     publish(cluster, QUERY.replace("return { $p.handle }", "return { $p.nickname }"))
-    problem = found(cluster.ready(), "query_typecheck_error")
+    problem = found(cluster.ready(), "stored_query_check_failed")
     assert problem.path == "query.knowledge.find_person"
     assert problem.source is not None
     assert problem.source.line == 3
     publish(cluster, "query find_person(")
-    assert codes(cluster.ready()) == ["query_parse_error"]
+    assert codes(cluster.ready()) == ["stored_query_invalid"]
     publish(cluster, QUERY.replace("find_person", "other"))
-    assert codes(cluster.ready()) == ["query_key_mismatch"]
+    assert codes(cluster.ready()) == ["stored_query_invalid"]
 
 
-def test_a_graph_that_is_not_what_was_applied_is_refused(cluster):
+def test_12_queries_are_checked_against_the_live_schema_and_drift_alone_is_a_warning(cluster):
     cluster.converge()
     cluster.migrate_graph("knowledge", WIDER)
-    assert found(cluster.ready(), "graph_unreadable").path == "graph.knowledge"
+    outcome = cluster.ready()
+    assert (outcome.ok, codes(outcome)) == (True, ["schema_drift"])
+    publish(cluster, OTHER_QUERY)
+    cluster.migrate_graph("knowledge", SCHEMA.replace("  born: I32?\n", ""))
+    problem = found(cluster.ready(), "stored_query_check_failed")
+    assert problem.path == "query.knowledge.find_person"
+    assert "born" in problem.message
+
+
+def test_a_graph_that_does_not_open_is_refused(cluster):
+    cluster.converge()
     cluster.twin.delete_tree(cluster.uri("knowledge"))
     assert codes(cluster.ready()) == ["graph_missing"]
     edit(cluster, schema__knowledge=None)
-    assert codes(cluster.ready()) == ["graph_unreadable"]
+    assert codes(cluster.ready()) == ["graph_unreadable", "graph_missing"]
 
 
 def test_policies_are_bound_to_one_scope_each_and_to_what_is_served(cluster):
@@ -174,9 +186,9 @@ def test_everything_is_said_at_once_and_nothing_is_served(cluster):
     assert sorted(codes(outcome)) == [
         "catalog_payload_missing",
         "catalog_payload_missing",
-        "cluster_recovery_pending",
         "dangling_graph_reference",
         "graph_missing",
+        "invalid_recovery_sidecar",
         "policy_bindings_missing",
     ]
     assert outcome.graphs == ()

@@ -18,7 +18,6 @@ from gitops.apply.apply import apply
 from gitops.apply.provider import ClusterProvider
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.approving.approve import approve
-from gitops.cluster.ready import ready
 from gitops.cluster.status import force_unlock, status
 from gitops.cluster.validate import validate
 from gitops.cluster.workspace import ServedRevision, Stores, Workspace
@@ -49,6 +48,7 @@ from gitops.model.outcome import (
 )
 from gitops.model.resource import DesiredState
 from gitops.plan.plan import plan
+from gitops.serving.ready import ready
 from gitops.storage.local import LocalStore
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds

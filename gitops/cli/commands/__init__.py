@@ -3,13 +3,14 @@
 from gitops.cli.commands.changeset import CHANGESET
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
-from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT
+from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
 
 COMMANDS = (
     *SETUP_COMMANDS,
     *CLUSTER_COMMANDS,
     CHANGESET,
     GRAPH,
+    SERVE,
     BOT,
     REQUEST,
     PROMOTE,

@@ -170,7 +170,7 @@ CLUSTER_COMMANDS = (
     _with_ledger(
         "ready",
         "check whether the applied revision can be served, and list what would be served",
-        "gitops.cluster.ready:ready",
+        "gitops.serving.ready:ready",
         _READ,
     ),
     _with_ledger("refresh", "record the observed state of the graphs", "gitops.apply.refresh:refresh", _WRITE),

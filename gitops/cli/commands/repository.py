@@ -100,6 +100,50 @@ BOT = Command(
     ),
 )
 
+SERVE = Command(
+    "serve",
+    "serve the applied revision of a cluster over HTTP, under its access policies",
+    "gitops.cli.serve_cluster:serve",
+    Argument(
+        "--cluster",
+        "DIR",
+        "what to serve: a cluster folder, the URI of a storage root (s3://BUCKET/PREFIX, file:///DIR), or with --repo "
+        "the name of a cluster",
+    ),
+    Argument("--repo", "PATH", "repository with the branch ledger of the cluster"),
+    Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+    Argument(
+        "--revision",
+        "DIGEST",
+        "serve the newest ledger entry whose state has this digest, instead of the newest entry",
+    ),
+    Argument(
+        "--bind",
+        "HOST:PORT",
+        "address to listen on; port 0 is any free port (default: 127.0.0.1:8080)",
+        type=host_and_port,
+        default="127.0.0.1:8080",
+    ),
+    flag("--unauthenticated", "let everybody read and write where there is neither a token nor a policy"),
+    flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),
+    flag("--allow-degraded", "start without the graphs that have problems of their own"),
+    flag("--strict-schema", "refuse graphs whose live schema is not the applied one"),
+    flag("--check", "say whether a server would start, and exit with 0 or 1; listen nowhere"),
+    Argument("--workers", "N", "number of processes (default: 1)", type=up_to(64), default=1),
+    Argument(
+        "--drain",
+        "DURATION",
+        "how long requests may take to end when the server stops (default: 30s)",
+        type=duration,
+        default="30s",
+    ),
+    Argument("uri", "URI", "refused beside --cluster, like --target and --config", nargs="?"),
+    Argument("--target", "NAME", "refused beside --cluster"),
+    Argument("--config", "FILE", "refused beside --cluster"),
+    usage_code=2,
+    epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 refused; 2 wrong usage",
+)
+
 AUDIT_COMMANDS = (
     Command(
         "log",

@@ -1,0 +1,251 @@
+"""`gitops serve`: the query server of one cluster, in one process or several.
+
+The supervisor of several processes opens nothing itself: it learns in a child what there is to serve, and each worker serves just
+that, also one that takes the place of another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gitops.cli.shared import FAILED, OK, complain, say, show
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError, UsageError
+from gitops.render.characters import visible
+from gitops.wiring.system import RandomIds, SystemClock
+
+if TYPE_CHECKING:
+    from gitops.model.outcome import ReadyOutcome
+    from gitops.serving.generation import RuntimeState
+    from gitops.serving.listen import BoundSocket
+    from gitops.serving.process import Booted, BootInputs
+
+__all__ = ["serve"]
+
+_EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette")
+_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_OPEN = (
+    "OPEN: this server has neither tokens nor policies, and everybody who reaches it may read and change every graph"
+)
+_DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, and nothing else"
+
+
+def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
+    """Serve until a signal; with `--check` only say whether that is possible. Raises GitopsError if it cannot start.
+
+    Raises UsageError `serve_unavailable` if the packages of the extra `serve` are not installed.
+    """
+    _require_one_source(options)
+    try:
+        return _serve(options, os.environ if environ is None else environ)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        message = f"the package {(error.name or '').partition('.')[0]} is not installed"
+        raise UsageError(Code.SERVE_UNAVAILABLE, message) from error
+
+
+def _require_one_source(options: argparse.Namespace) -> None:
+    """Refuse a second source before any file is opened: none of them has precedence."""
+    others = {"URI": options.uri, "--target": options.target, "--config": options.config}
+    given = [name for name, value in others.items() if value is not None]
+    if options.cluster is None:
+        raise UsageError(Code.USAGE_ERROR, "name what to serve: gitops serve --cluster DIR")
+    if given:
+        message = f"--cluster is the only source of a server; {', '.join(given)} cannot stand beside it"
+        raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0])
+
+
+def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    from gitops.serving.listen import bind
+    from gitops.serving.process import boot_process
+
+    inputs, log = _inputs(options, environ), _log(options)
+    if options.check:
+        return show(boot_process(inputs).outcome, options)
+    if options.workers > 1:
+        return _supervise(options, inputs, log)
+    # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    booted = boot_process(inputs, rows=_rows())
+    if booted.state is None:
+        return _refuse(_refusal(inputs.place, booted.outcome))
+    bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome)
+    return _work(options, inputs, booted, bound, log, lambda: _announce(bound, warnings, log))
+
+
+def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
+    """Serve in several processes until a signal. A supervisor stays as it is until it is copied: a child looks for it."""
+    from gitops.serving.listen import bind
+    from gitops.serving.process import boot_process
+    from gitops.serving.revision import AppliedRevision
+    from gitops.serving.supervise import in_child, supervise
+
+    def look() -> Mapping[str, Any]:
+        booted = boot_process(inputs)
+        if booted.state is None or booted.revision is None:
+            return {"refusal": _refusal(inputs.place, booted.outcome)}
+        return {
+            "state": booted.state.value,
+            "revision": booted.revision.form,
+            "warnings": _warnings(booted.state, booted.outcome),
+        }
+
+    seen = in_child(look)
+    if "refusal" in seen:
+        return _refuse(seen["refusal"])
+    revision, bound = AppliedRevision.of_form(seen["revision"]), bind(*options.bind)
+
+    def work() -> int:
+        booted = boot_process(inputs, revision=revision, rows=_rows())
+        if booted.state is None:
+            return _refuse(_refusal(inputs.place, booted.outcome))
+        return _work(options, inputs, booted, bound, log, lambda: None)
+
+    return supervise(
+        work,
+        options.workers,
+        ready=lambda: _announce(bound, seen["warnings"], log),
+        drain_s=options.drain.total_seconds(),
+        log=log.warning,
+    )
+
+
+def _announce(bound: BoundSocket, warnings: Iterable[str], log: logging.Logger) -> None:
+    """Say where the server listens, and what to be warned of."""
+    host, port = bound.getsockname()[:2]
+    say(f"OMNIGRAPH_LISTEN_ADDR={f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    for each in warnings:
+        log.warning("%s", visible(each))
+
+
+def _work(
+    options: argparse.Namespace,
+    inputs: BootInputs,
+    booted: Booted,
+    bound: BoundSocket,
+    log: logging.Logger,
+    ready: Callable[[], None],
+) -> int:
+    """Serve in this process until a signal."""
+    from gitops.serving.http.app import HttpApp
+    from gitops.serving.http.context import HttpContext
+    from gitops.serving.http.routes import ROUTES
+    from gitops.serving.listen import listen
+    from gitops.serving.process import ServerTokens, ServingGeneration
+
+    if booted.generation is None or booted.state is None:
+        return FAILED
+    source, tokens = ServingGeneration(booted.generation), ServerTokens(booted.tokens)
+
+    def record(form: Mapping[str, Any]) -> None:
+        level = logging.ERROR if form.get("event") == "defect" else logging.INFO
+        log.log(level, "%s", form["event"], extra={"form": form})
+
+    def reload() -> None:
+        problems = tokens.reload(inputs.environ)
+        for each in problems:
+            log.error("%s", visible(f"the tokens stay as they are: {each.code} {each.path}: {each.message}"))
+        if not problems.has_errors:
+            log.info("the tokens were read again")
+
+    context = HttpContext(source, booted.state, tokens.current, SystemClock(), RandomIds(), record)
+    app = HttpApp(context, ROUTES)
+    drain_s = options.drain.total_seconds()
+    listen(app, bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: reload})
+    log.info("stopped")
+    return OK
+
+
+def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInputs:
+    from gitops.serving.boot import BootRules
+    from gitops.serving.process import BootInputs, is_truthy
+    from gitops.wiring.serving import ServedSource, open_served
+
+    all_graphs = options.require_all_graphs or is_truthy(environ.get("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
+    source = ServedSource(options.cluster, options.repo, options.remote, options.revision)
+    return BootInputs(
+        place=options.cluster,
+        open_stores=lambda found: open_served(source, found),
+        rules=BootRules(allow_degraded=options.allow_degraded and not all_graphs, strict_schema=options.strict_schema),
+        clock=SystemClock(),
+        environ=environ,
+        unauthenticated=options.unauthenticated or is_truthy(environ.get("OMNIGRAPH_UNAUTHENTICATED")),
+    )
+
+
+def _rows() -> Any:
+    """The cache of rows of a process, which all of its graphs share."""
+    from gitops.graph import ReadCache
+
+    return ReadCache()
+
+
+def _warnings(state: RuntimeState, outcome: ReadyOutcome) -> list[str]:
+    """What an operator should know of a server that starts."""
+    from gitops.serving.generation import RuntimeState
+
+    loud = {RuntimeState.OPEN: [_OPEN], RuntimeState.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
+    return [*loud, *(f"{each.code} {each.path}: {each.message}" for each in outcome.diagnostics)]
+
+
+def _refusal(place: str, outcome: ReadyOutcome) -> list[str]:
+    """Why a server does not start, each problem with its remedy."""
+    from gitops.render.text import diagnostic_lines
+
+    lines = diagnostic_lines(Diagnostics(outcome.diagnostics))
+    return [f"the cluster at '{place}' is not ready to serve", *lines]
+
+
+def _refuse(lines: Iterable[str]) -> int:
+    complain("\n".join(map(visible, lines)))
+    return FAILED
+
+
+def _log(options: argparse.Namespace) -> logging.Logger:
+    """The log on standard error, as lines or as a JSON document each. It stands alone: what libraries log is not part of it."""
+    form = _JsonLines() if options.json else _TextLines(_LINE, _TIME)
+    form.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(form)
+    log = logging.getLogger("gitops.serve")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO)
+    return log
+
+
+def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    """What a record has besides its text: a request, a defect, or a decision."""
+    found: Mapping[str, Any] = getattr(record, "form", None) or getattr(record, "decision", None) or {}
+    return found
+
+
+class _TextLines(logging.Formatter):
+    """Time, level and text, and the members of a form."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        form = {name: value for name, value in _form_of(record).items() if name != "event" and value is not None}
+        line = super().format(record)
+        if not hasattr(record, "form"):
+            return visible(line)
+        return visible(line + "".join(f" {name}={value}" for name, value in form.items()))
+
+
+class _JsonLines(logging.Formatter):
+    """`{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of a form."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
+        form = _form_of(record)
+        text = {} if form else {"text": record.getMessage()}
+        return json.dumps({"at": at, "level": record.levelname.lower(), **text, **form}, default=str)

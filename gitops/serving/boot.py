@@ -1,0 +1,235 @@
+"""From a verified revision to a generation: what a server does before it takes a connection, and `gitops ready` as well.
+
+1. Bundles are read and bound to the server and to graphs: a problem of the server's bundle is fatal, one of another bundle is a
+   problem of each graph that it is bound to.
+2. Each graph is opened, and its stored queries are parsed, found by their names, and checked against the live schema.
+3. The policies are compiled, each for what it is bound to.
+
+Every problem is reported in one run, in this order. A problem of one graph refuses the whole boot, unless a degraded boot is
+allowed: then the graph is quarantined, and boot fails only where no graph is left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from gitops.cluster.workspace import Stores
+from gitops.core.canonical import digest
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.language.schema import Schema
+from gitops.model.address import CLUSTER_SCOPE, graph_address
+from gitops.policy.bind import BoundBundle, Enforced, bind
+from gitops.policy.bundle import Bundle
+from gitops.policy.decide import PolicyEngine
+from gitops.policy.read import read_bundle
+from gitops.serving.generation import Generation, ServedGraph, StoredQuery
+from gitops.serving.revision import AppliedRevision
+from gitops.serving.texts import Compiled
+from gitops.storage.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from gitops.graph import ReadCache
+
+__all__ = ["BootRules", "CompilePolicy", "boot"]
+
+CompilePolicy = Callable[[Bundle, str], PolicyEngine]
+"""Compiles a bundle for `cluster` or the address of a graph. Raises GitopsError `policy_invalid`."""
+
+_OPENED_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BootRules:
+    """What refuses a boot.
+
+    `allow_degraded` serves what is left when graphs have problems of their own. `strict_schema` makes a problem of a live schema
+    that is not the applied one.
+    """
+
+    allow_degraded: bool = False
+    strict_schema: bool = False
+
+
+def boot(
+    revision: AppliedRevision,
+    stores: Stores,
+    rules: BootRules,
+    found: Diagnostics,
+    *,
+    compile_policy: CompilePolicy | None,
+    compiled: Compiled,
+    rows: ReadCache | None = None,
+) -> Generation | None:
+    """Make a generation of a revision; None where it must not be served, with the reasons in `found`, which it extends.
+
+    `compiled` is shared with earlier generations of the process, `rows` by all graphs. Without `rows` or `compile_policy` the
+    generation is good for looking at it: policies are checked and not compiled, and nothing can be read.
+    """
+    run = _Boot(revision, stores, rules, found)
+    run.bind_policies()
+    graphs = run.open_graphs(compiled)
+    engines = {} if compile_policy is None else run.compile_policies(compile_policy)
+    quarantined = run.settle()
+    if found.has_errors:
+        return None
+    digests = {policy.address.name: policy.digest for policy in revision.policies}
+    served = {
+        graph: ServedGraph(
+            graph_id=graph,
+            uri=opened.uri,
+            schema=opened.schema,
+            schema_source=opened.schema.source,
+            schema_digest=opened.schema_digest,
+            queries=MappingProxyType(opened.queries),
+            engine=engines.get(scope := graph_address(graph)),
+            # A generation without it is looked at, and never read from.
+            cache=cast("ReadCache", rows),
+            drifted=opened.schema_digest != revision.schemas[graph],
+            policy=run.policy_of(scope),
+            policy_digest=digests.get(run.policy_of(scope) or ""),
+        )
+        for graph, opened in graphs.items()
+        if graph not in quarantined
+    }
+    return Generation(
+        revision=revision.identity,
+        graphs=MappingProxyType(served),
+        engine=engines.get(CLUSTER_SCOPE),
+        quarantined=MappingProxyType(quarantined),
+        guarded=revision.guarded,
+        warnings=tuple(found),
+        policy=run.policy_of(CLUSTER_SCOPE),
+        policy_digest=digests.get(run.policy_of(CLUSTER_SCOPE) or ""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A graph that was opened: where it is, its live schema, and those of its queries that match it."""
+
+    uri: str
+    schema: Schema
+    schema_digest: str
+    queries: dict[str, StoredQuery]
+
+
+class _Boot:
+    """One boot; what is wrong with one graph is collected apart from what is wrong with all."""
+
+    def __init__(self, revision: AppliedRevision, stores: Stores, rules: BootRules, found: Diagnostics) -> None:
+        self._revision = revision
+        self._stores = stores
+        self._rules = rules
+        self._found = found
+        self._broken: dict[str, Diagnostics] = defaultdict(Diagnostics)
+        for graph, problems in revision.broken.items():
+            self._broken[graph].extend(problems)
+        self._enforced: Mapping[str, Enforced] = {}
+
+    def policy_of(self, scope: str) -> str | None:
+        """The name of the policy that is enforced on a scope."""
+        enforced = self._enforced.get(scope)
+        return None if enforced is None else enforced.policy
+
+    def bind_policies(self) -> None:
+        """Step 1."""
+        bound, scopes = [], {policy.address: policy.scopes for policy in self._revision.policies}
+        for policy in self._revision.policies:
+            bundle, problems = read_bundle(policy.content, policy.address, policy.address)
+            self._report(problems, policy.scopes)
+            if bundle is not None:
+                bound.append(BoundBundle(policy.address.name, bundle, policy.scopes, policy.address))
+        self._enforced, problems = bind(bound)
+        for problem in problems:
+            self._report([problem], next((scopes[a] for a in scopes if a == problem.path), (CLUSTER_SCOPE,)))
+
+    def open_graphs(self, compiled: Compiled) -> Mapping[str, _Opened]:
+        """Step 2: the graphs that could be opened, in order of their ids."""
+        graphs = list(self._revision.schemas)
+        # Folders answer at once, and threads would only compete for the interpreter.
+        limit = min(_OPENED_AT_ONCE, self._stores.ledger.parallel)
+        readings = in_parallel(self._read, graphs, limit)
+        opened = {}
+        for graph, (uri, source) in zip(graphs, readings, strict=True):
+            problems = self._broken[graph]
+            if self._revision.schemas[graph] is None:
+                problems.add(Code.GRAPH_UNREADABLE, graph_address(graph), "the ledger records no schema of the graph")
+            if isinstance(source, GitopsError):
+                problems.add(source.code, graph_address(graph), source.detail, severity=Severity.ERROR)
+                continue
+            schema = compiled.schema(source, graph_address(graph), problems)
+            if schema is None:
+                continue
+            live = digest(source)
+            self._compare(graph, live, problems)
+            queries = {}
+            for text in self._revision.queries.get(graph, ()):
+                query = compiled.query(text, schema, live, problems)
+                if query is not None:
+                    queries[query.name] = query
+            opened[graph] = _Opened(uri, schema, live, queries)
+        return opened
+
+    def compile_policies(self, compile_policy: CompilePolicy) -> Mapping[str, PolicyEngine]:
+        """Step 3: the engines by scope."""
+        engines = {}
+        for scope, enforced in self._enforced.items():
+            try:
+                engines[scope] = compile_policy(enforced.bundle, scope)
+            except GitopsError as error:
+                problems = Diagnostics()
+                problems.add(error.code, f"policy.{enforced.policy}", error.detail, fix=error.fix)
+                self._report(problems, (scope,))
+        return engines
+
+    def settle(self) -> dict[str, tuple[Diagnostic, ...]]:
+        """The graphs that are not served, with their problems; what refuses the boot is an error of `found`."""
+        quarantined: dict[str, tuple[Diagnostic, ...]] = {}
+        for graph, problems in sorted(self._broken.items()):
+            if not problems.has_errors:
+                self._found.extend(problems)
+            elif self._rules.allow_degraded:
+                quarantined[graph] = tuple(problems)
+            else:
+                self._found.extend(problems)
+        graphs = self._revision.schemas
+        if graphs and all(graph in quarantined for graph in graphs):
+            for reasons in quarantined.values():
+                self._found.extend(reasons)
+            message = f"the {len(graphs)} applied graph(s) all have problems of their own"
+            self._found.add(Code.CLUSTER_NO_HEALTHY_GRAPHS, "graphs", message)
+        return quarantined
+
+    def _read(self, graph: str) -> tuple[str, bytes | GitopsError]:
+        """The root of a graph, and its live schema or why it does not open."""
+        stores, uri = self._stores, ""
+        try:
+            uri = stores.graph_uri(graph)
+            source = stores.engine.read(uri).schema_source
+            stores.engine.check_files(uri)
+        except GitopsError as error:
+            return uri, error
+        return uri, source
+
+    def _compare(self, graph: str, live: str, problems: Diagnostics) -> None:
+        applied = self._revision.schemas[graph]
+        if applied not in (None, live):
+            message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
+            severity = Severity.ERROR if self._rules.strict_schema else Severity.WARNING
+            problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
+
+    def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:
+        """Report problems of a policy: fatal where it guards the server, or nothing; else problems of its graphs."""
+        for problem in problems:
+            graphs = [scope for scope in scopes if scope != CLUSTER_SCOPE]
+            if problem.severity is Severity.WARNING or CLUSTER_SCOPE in scopes or not graphs:
+                self._found.extend([problem])
+                continue
+            for scope in graphs:
+                self._broken[scope.partition(".")[2]].extend([problem])

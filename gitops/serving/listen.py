@@ -1,0 +1,159 @@
+"""The socket of a server, and the loop that serves on it. The only module of the room that knows the web server.
+
+1. Connections are bounded in number, and a head of a request in time and size, so that strangers cannot keep all of them.
+2. The first SIGINT or SIGTERM ends the taking of connections; what is under way is finished, up to a deadline. The second one
+   waits for nothing.
+
+Source of the options: https://www.uvicorn.org/settings/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+
+__all__ = ["BoundSocket", "bind", "listen"]
+
+BoundSocket = socket.socket
+
+_HEAD_S = 15.0
+_HEAD_BYTES = 64 * 1024
+_MAX_CONNECTIONS = 4096
+_BACKLOG = 1024
+
+
+def bind(host: str, port: int) -> BoundSocket:
+    """A socket bound to an address; port 0 is any free port. Raises UsageError `listen_failed`."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        # It counts as taken from now on, for every other program.
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        detail = f"cannot listen on {where}: {error.strerror or error}"
+        raise UsageError(Code.LISTEN_FAILED, detail, fix="choose a free address: --bind 127.0.0.1:8081") from error
+    return bound
+
+
+def listen(
+    app: Any,
+    bound: BoundSocket,
+    *,
+    ready: Callable[[], None],
+    drain_s: float,
+    on_signal: Mapping[int, Callable[[], None]],
+) -> None:
+    """Serve an application until a signal; `ready` is called once connections are taken and signals are heeded.
+
+    `on_signal` are actions of further signals, in the thread of the loop; those that were blocked until now are heeded, too.
+    """
+    config = uvicorn.Config(
+        app,
+        http=_Bounded,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=max(1, int(drain_s)),
+    )
+    uvloop.run(_Server(config, ready, on_signal).serve(sockets=[bound]))
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], on_signal: Mapping[int, Callable[[], None]]
+    ) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._on_signal = on_signal
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Heed signals while it runs, and not raise them again behind it: the process ends as it says."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+        def act(number: int, _frame: FrameType | None) -> None:
+            self._on_signal[number]()
+
+        handlers: dict[int, Callable[[int, FrameType | None], None]] = {
+            signal.SIGINT: stop,
+            signal.SIGTERM: stop,
+            **dict.fromkeys(self._on_signal, act),
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Bounded(HttpToolsProtocol):
+    """A connection that ends if the head of a request is large, or does not arrive in time."""
+
+    _late: Any = None
+    _head = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > _MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        # After its head, a request is the business of who reads its body.
+        self._head += len(data) if self._head >= 0 else 0
+        super().data_received(data)
+        if self._head > _HEAD_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._head = max(self._head, 0)
+        self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head = -1
+        self._head_is_there()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(_HEAD_S, self.transport.abort)
+
+    def _head_is_there(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

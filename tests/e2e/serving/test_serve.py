@@ -1,0 +1,217 @@
+"""`gitops serve`, the program: what it refuses, what it serves, and how it ends. Numbers are those of the scenarios."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gitops.core.canonical import digest
+from tests.support.cluster import QUERY, Cluster, lance_engine
+from tests.support.loop import LEDGER, Loop
+from tests.support.prefork import PROGRAM
+from tests.support.s3 import S3Place
+from tests.support.served_command import environment, serve, serving
+
+pytestmark = pytest.mark.e2e
+
+QUERY_BLOB = f"__cluster/resources/query/knowledge/find_person/{digest(QUERY.encode())}.gq"
+TOKENS = {"OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": '{"ada": "t-ada"}'}
+ADA = {"Authorization": "Bearer t-ada"}
+
+
+@pytest.fixture(scope="module")
+def converged(tmp_path_factory) -> Path:
+    """A cluster folder with one graph, applied; not to be changed."""
+    cluster = Cluster(tmp_path_factory.mktemp("applied"), engine=lance_engine())
+    cluster.policies = {}
+    cluster.save()
+    cluster.converge()
+    return cluster.folder
+
+
+@pytest.fixture
+def folder(converged, tmp_path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(converged, tmp_path / "cluster"))
+
+
+@pytest.mark.parametrize("other", [["--config", "x.yaml"], ["--target", "prod"], ["/data/graph"]])
+def test_02_a_second_source_is_refused_before_any_file_is_opened(other):
+    refused = serve("--cluster", "/does/not/exist", *other)
+    assert refused.returncode == 1
+    assert "exclusive_boot_source" in refused.stderr
+    assert refused.stdout == ""
+
+
+def test_without_a_source_the_command_line_is_wrong():
+    refused = serve()
+    assert refused.returncode == 2
+    assert "gitops serve --cluster DIR" in refused.stderr
+
+
+def test_04_and_05_a_refusal_says_for_each_problem_what_to_do(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    empty = serve("--cluster", str(tmp_path / "empty"), "--unauthenticated")
+    assert empty.returncode == 1
+    assert empty.stderr.splitlines() == [
+        f"the cluster at '{tmp_path}/empty' is not ready to serve",
+        "ERROR cluster_state_missing __cluster/state.json: the cluster has no ledger yet",
+        "      fix: start a ledger: gitops import; then apply: gitops apply",
+    ]
+    (folder / QUERY_BLOB).write_bytes(b"tampered between two boots")
+    tampered = serve("--cluster", str(folder), "--unauthenticated")
+    assert tampered.returncode == 1
+    assert "catalog_payload_digest_mismatch query.knowledge.find_person" in tampered.stderr
+
+
+def test_check_says_as_json_whether_a_server_would_start(folder):
+    good = serve("--cluster", str(folder), "--check", "--json", "--unauthenticated")
+    assert (good.returncode, json.loads(good.stdout)["ok"]) == (0, True)
+    (folder / QUERY_BLOB).unlink()
+    bad = serve("--cluster", str(folder), "--check", "--json", **TOKENS)
+    assert bad.returncode == 1
+    assert [each["code"] for each in json.loads(bad.stdout)["diagnostics"]] == ["catalog_payload_missing"]
+
+
+def test_19_the_environment_opens_a_server_only_with_a_word_that_says_yes(converged):
+    assert serve("--cluster", str(converged), "--check", OMNIGRAPH_UNAUTHENTICATED="false").returncode == 1
+    assert serve("--cluster", str(converged), "--check", OMNIGRAPH_UNAUTHENTICATED="1").returncode == 0
+
+
+def test_01_03_and_14_a_server_serves_what_was_applied_when_it_started(folder):
+    (folder / "omnigraph.yaml").write_text("}broken: [", "utf-8")
+    with serving("--cluster", ".", "--unauthenticated", cwd=folder) as server:
+        (entry,) = server.client.get("/graphs/knowledge/queries").json()["queries"]
+        assert entry["name"] == "find_person"
+        found = server.client.post("/graphs/knowledge/queries/find_person", json={"params": {"h": "ada"}})
+        assert (found.status_code, found.json()["row_count"]) == (200, 0)
+        before = found.headers["Omnigraph-Applied-Revision"]
+        assert before == f"sha256:{digest((folder / '__cluster/state.json').read_bytes())}"
+        cluster = Cluster(folder, engine=lance_engine())
+        cluster.write("people.gq", QUERY.replace("find_person", "other"))
+        cluster.graphs, cluster.policies = {"knowledge": {"other": "people.gq"}}, {}
+        cluster.save()
+        cluster.converge()
+        assert server.client.get("/graphs/knowledge/queries").json()["queries"] == [entry]
+        assert server.client.get("/healthz").headers["Omnigraph-Applied-Revision"] == before
+        assert server.stop() == 0
+        assert "OPEN: this server" in server.log()
+
+
+def test_21_and_23_with_tokens_alone_a_graph_can_be_read_by_their_holders(converged):
+    with serving("--cluster", str(converged), environ=TOKENS) as server:
+        client = server.client
+        assert client.get("/graphs/knowledge/queries").status_code == 401
+        assert client.get("/graphs/knowledge/queries", headers={"Authorization": "Basic x"}).status_code == 401
+        assert client.get("/graphs/knowledge/queries", headers=ADA).status_code == 200
+        assert client.get("/graphs", headers=ADA).status_code == 403
+        assert client.post("/graphs/knowledge/queries/find_person", headers=ADA, json={}).status_code == 404
+        assert client.get("/healthz").status_code == 200
+        assert server.stop(signal.SIGINT) == 0
+        assert "no policy is bound" in server.log()
+
+
+def test_tokens_are_read_again_at_a_signal(converged, tmp_path):
+    file = tmp_path / "tokens.json"
+    file.write_text('{"ada": "old"}', "utf-8")
+    with serving("--cluster", str(converged), environ={"OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(file)}) as server:
+        file.write_text('{"ada": "t-ada"}', "utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_line("the tokens were read again")
+        assert server.client.get("/graphs/knowledge/queries", headers=ADA).status_code == 200
+
+
+def test_a_worker_that_is_killed_is_replaced_and_serves_the_same_revision(folder):
+    with serving("--cluster", str(folder), "--unauthenticated", "--workers", "2") as server:
+        revision = server.client.get("/healthz").headers["Omnigraph-Applied-Revision"]
+        first = set(server.workers)
+        assert len(first) == 2
+        (folder / QUERY_BLOB).write_bytes(b"tampered between two boots")
+        os.kill(min(first), signal.SIGKILL)
+        server.await_line("takes the place of")
+        answers = [server.client.get("/healthz", headers={"Connection": "close"}) for _ in range(10)]
+        assert {(each.status_code, each.headers["Omnigraph-Applied-Revision"]) for each in answers} == {(200, revision)}
+        assert server.stop() == 0
+
+
+def test_workers_end_when_their_supervisor_is_killed(converged):
+    with serving("--cluster", str(converged), "--unauthenticated", "--workers", "2") as server:
+        assert server.client.get("/healthz").status_code == 200
+        ends = [os.pidfd_open(worker) for worker in server.workers]
+        server.process.kill()
+        for end in ends:
+            # A descriptor of a process is readable when the process has ended.
+            assert select.select([end], [], [], 60)[0]
+            os.close(end)
+
+
+def test_a_storage_root_on_disk_is_served_without_its_configuration(folder):
+    (folder / "cluster.yaml").unlink()
+    checked = serve("--cluster", f"file://{folder}", "--check", "--unauthenticated")
+    assert (checked.returncode, "graph knowledge" in checked.stdout) == (0, True)
+    folder_itself = serve("--cluster", str(folder), "--check", "--unauthenticated")
+    assert folder_itself.stdout == checked.stdout
+    (folder / "cluster.yaml").write_text("version: [", "utf-8")
+    assert "invalid_cluster_yaml" in serve("--cluster", str(folder), "--unauthenticated").stderr
+
+
+def test_a_folder_serves_no_revision_but_its_newest(folder):
+    newest = digest((folder / "__cluster/state.json").read_bytes())
+    options = ("--cluster", str(folder), "--check", "--unauthenticated", "--revision")
+    assert serve(*options, f"sha256:{newest}").returncode == 0
+    refused = serve(*options, "0" * 64)
+    assert (refused.returncode, "revision_unknown" in refused.stdout) == (1, True)
+
+
+@pytest.mark.slow
+def test_18_a_bucket_is_served_without_local_files(s3: S3Place, tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.options["storage"], cluster.policies = s3.root, {}
+    cluster.save()
+    for verb in ("import", "apply"):
+        command = [*PROGRAM, verb, "--config", str(cluster.folder)]
+        subprocess.run(command, env=environment(**s3.environ), check=True, capture_output=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with serving(
+        "--cluster", s3.root, "--unauthenticated", "--workers", "2", cwd=elsewhere, environ=s3.environ
+    ) as server:
+        (entry,) = server.client.get("/graphs/knowledge/queries").json()["queries"]
+        assert entry["name"] == "find_person"
+        found = server.client.post("/graphs/knowledge/queries/find_person", json={"params": {"h": "ada"}})
+        assert (found.status_code, found.json()["rows"]) == (200, [])
+        assert server.stop() == 0
+
+
+def test_a_branch_ledger_is_verified_and_each_of_its_revisions_can_be_served(loop: Loop):
+    environ = {**loop.environment("bot"), **TOKENS}
+    options = ("--repo", str(loop.server), "--cluster", "brain", "--check", "--json")
+    states = {digest(data): head for head, data in history(loop)}
+    newest, first = next(iter(states)), next(reversed(states))
+    served = serve(*options, **environ)
+    assert (served.returncode, json.loads(served.stdout)["state_observations"]["state_cas"]) == (0, f"sha256:{newest}")
+    past = serve(*options, "--revision", first, **environ)
+    assert [each["code"] for each in json.loads(past.stdout)["diagnostics"]] == ["cluster_empty"]
+    unknown = serve(*options, "--revision", "0" * 64, **environ)
+    assert [each["code"] for each in json.loads(unknown.stdout)["diagnostics"]] == ["revision_unknown"]
+    rewound = loop.store.commit(loop.tip(LEDGER)).parents[0]
+    loop.program("bot", "git", "-C", str(loop.server), "update-ref", LEDGER, rewound, at=loop.folder)
+    refused = serve(*options, **environ)
+    assert (refused.returncode, json.loads(refused.stdout)["diagnostics"][0]["code"]) == (1, "ledger_diverged")
+
+
+def history(loop: Loop) -> Iterator[tuple[str, bytes]]:
+    """The entries of the ledger with their states, the newest first."""
+    head: str | None = loop.tip(LEDGER)
+    while head is not None:
+        commit = loop.store.commit(head)
+        yield head, loop.store.read(commit.tree, "__cluster/state.json") or b""
+        head = next(iter(commit.parents), None)
