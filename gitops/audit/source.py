@@ -50,7 +50,7 @@ def check_source(walk: Walk, found: VerifiedEntry, state: LedgerState, recorded:
 def _declared(walk: Walk, tree: str) -> DesiredState | None:
     """What a cluster folder declares; consecutive entries mostly share one folder."""
     if walk.declared[0] != tree:
-        desired = load_desired(walk.open_tree(walk.reader, tree)).desired
+        desired = load_desired(walk.open_tree(walk.reader, tree), applied=True).desired
         walk.declared = (tree, desired)
         for each in () if desired is None else desired.of_kind(Kind.SCHEMA):
             if each.content is not None:

@@ -61,7 +61,7 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     store = project.tools.store
     old, applied = store.commit(base).tree, store.commit(position.applied).tree
     origin, place = cluster_folder(project, applied, source), cluster_folder(project, old, declared)
-    meant = load_desired(origin)
+    meant = load_desired(origin, applied=True)
     if meant.desired is None:
         detail = f"what {source.name} has applied cannot be read by this release"
         fix = f"see its problems: gitops status --cluster {source.name}"

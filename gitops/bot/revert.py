@@ -157,7 +157,7 @@ def _head(project: Project, rule: ClusterRule) -> str:
 
 def _with_folder(project: Project, rule: ClusterRule, root: str, earlier: EarlierFolder) -> str:
     """A root tree in which the cluster declares what it declared earlier."""
-    was, now = load_desired(earlier.tree), load_desired(cluster_folder(project, root, rule))
+    was, now = load_desired(earlier.tree, applied=True), load_desired(cluster_folder(project, root, rule))
     if was.desired is None:
         detail = f"the folder of {earlier.words} cannot be read by this release"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)

@@ -21,6 +21,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
 from gitops.ledger.readings import lock_held_message
+from gitops.model.address import Kind, is_servable, of_kind
 from gitops.model.ledger import LedgerState, LockInfo, LockObservation
 from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
@@ -136,6 +137,7 @@ def _run(
             lock = not lockless and (exclusive or not current.stores.ledger.snapshot_reads)
             free = _take_lock(current, operation) if lock else not lockless or _find_lock_free(current)
             current.ready = free and _read_ledger(current, need, writes=exclusive or lock)
+            current.ready = current.ready and (need is StateNeed.ABSENT or _new_graphs_are_servable(current))
             current.ready = current.ready and (not lock or _record_revocations(current))
         outcome = body(current)
     except BaseException:
@@ -156,6 +158,23 @@ def _places(workspace: Workspace) -> tuple[str, str]:
             ledger = workspace.open_stores(declared_storage(cluster)).ledger
             return ledger.state_path, ledger.lock_path
     return "", ""
+
+
+def _new_graphs_are_servable(current: Session) -> bool:
+    """Whether every graph that is not applied yet can be served; else its warning becomes an error."""
+    if Code.GRAPH_ID_UNSERVABLE not in current.problems.codes():
+        return True
+    recorded = () if current.view.state is None else current.view.state.resources
+    refused = {
+        a for a in of_kind(current.desired.digests(), Kind.GRAPH) if not is_servable(a.name) and a not in recorded
+    }
+    current.problems = Diagnostics(
+        replace(each, severity=Severity.ERROR)
+        if each.code is Code.GRAPH_ID_UNSERVABLE and each.path in refused
+        else each
+        for each in current.problems
+    )
+    return not refused
 
 
 def _release_lock(current: Session) -> Diagnostics:

@@ -44,8 +44,9 @@ class MemoryCache:
 class SoundPairs:
     """The query files that are known to parse and to check against a schema, by the digests of both.
 
-    A schema alone is a pair with the empty text. Only soundness is kept, never a problem: problems are found again on every
-    load. A pair is addressed by content alone, so it holds in every folder, commit and clone.
+    A schema alone is a pair with the empty text, a policy one with the kinds of its bindings. Only soundness is kept, never a
+    problem: problems are found again on every load. A pair is addressed by content alone, so it holds in every folder, commit
+    and clone.
     """
 
     def __init__(self, cache: CompileCache) -> None:

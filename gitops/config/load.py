@@ -1,6 +1,6 @@
 """From the files of a cluster folder to its desired state, with every problem found in one run.
 
-Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 7 report everything they find:
+Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 8 report everything they find:
 
 1. the folder exists                              `config_dir_not_found`
 2. `cluster.yaml` can be read                     `cluster_config_read_error`
@@ -9,6 +9,7 @@ Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 7 report 
 5. header: version, name, backend, storage
 6. graphs by id: id, schema file, schema, queries by name
 7. policies by name: name, file, bindings
+8. whether this may be declared anew: policies that can be enforced, graphs that can be served
 
 A load with a cache takes the same steps and has the same result, but skips what an earlier load found without problems:
 
@@ -43,6 +44,7 @@ from gitops.config.index import (
     write_index,
 )
 from gitops.config.loader import ResourceLoader
+from gitops.config.policies import check_bindings, check_bundle
 from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
 from gitops.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
@@ -51,7 +53,7 @@ from gitops.core.codes import Code
 from gitops.core.collector import paused_collector
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, graph_address, is_name, is_servable
 from gitops.model.kinds import rules_of
 from gitops.model.resource import (
     Dependencies,
@@ -90,9 +92,10 @@ class LoadResult:
 
 
 @paused_collector()
-def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None) -> LoadResult:
+def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None, *, applied: bool = False) -> LoadResult:
     """Load from the files, but for the graphs that a ledger vouches for. Reads each file once and writes nothing.
 
+    `applied` says that the folder is one that was applied, perhaps by a release that took more: step 8 is left out.
     `vouched` is about the folder of `tree`; without it everything is read. Raises nothing for any content of the tree. To ask the
     result for a graph that was not read raises SourceMovedError if the ledger vouched for other resources than the files give.
     """
@@ -102,8 +105,10 @@ def load_desired(tree: SourceTree, vouched: VouchedGraphs | None = None) -> Load
         return LoadResult(None, None, MappingProxyType({}), (), found)
     load = _Load(config, ResourceLoader(SourceReader(tree, found)), vouched=vouched)
     load.run()
+    if not applied:
+        load.judge()
     if vouched is not None and load.is_near_a_limit(vouched.tree.limits):
-        return load_desired(vouched.tree.reopened())
+        return load_desired(vouched.tree.reopened(), applied=applied)
     return load.result(lambda: tree if vouched is None else vouched.tree.reopened())
 
 
@@ -128,6 +133,7 @@ def load_cached(tree: StampedTree, cache: CompileCache, vouched: VouchedGraphs |
     load = _Load(config, ResourceLoader(reader, sound), recorded, vouched)
     try:
         load.run()
+        load.judge()
     except SourceMovedError:
         return load_desired(tree.reopened())
     if load.is_near_a_limit(tree.limits):
@@ -154,7 +160,7 @@ def declared_schema(tree: SourceTree, graph: str, expected: str) -> bytes | None
 
 
 class _Load:
-    """Steps 6 and 7: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
+    """Steps 6 to 8: graphs are `kept` as the index records them, are vouched for, or go to the loader."""
 
     def __init__(
         self,
@@ -194,6 +200,20 @@ class _Load:
         for policy in form["policies"]:
             self._loader.policy(self._config.policy(policy), form["graphs"])
         self._loader.resources |= restore_resources(form.get("restores", {}))
+
+    def judge(self) -> None:
+        """Step 8."""
+        policies, found = self._loader.policies, self._found
+        for policy in policies.values():
+            check_bundle(policy, found, self._loader.sound)
+        check_bindings(policies, found)
+        for graph in self._config.form["graphs"]:
+            if is_name(graph) and not is_servable(graph):
+                place, message = (
+                    self._config.graph(graph).id.source,
+                    f"no server can serve a graph with the id '{graph}'",
+                )
+                found.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, source=place)
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""

@@ -22,6 +22,7 @@ from gitops.config.declaration import (
     Text,
     source_of,
 )
+from gitops.config.policies import LoadedPolicy
 from gitops.config.reader import FileSpan, SourceFile, SourceReader
 from gitops.config.source import (
     QUERY_EXTENSION,
@@ -74,7 +75,8 @@ class ResourceLoader:
     """Loads graphs and policies one by one.
 
     `resources` has everything that could be loaded, by address; what has an invalid name has no address. `compiled` has
-    the graphs of which every text was compiled, and `without_problems` those of which nothing was reported.
+    the graphs of which every text was compiled, and `without_problems` those of which nothing was reported. `policies` are not
+    checked yet: see `gitops.config.policies`.
     """
 
     def __init__(self, reader: SourceReader, sound: SoundPairs | None = None) -> None:
@@ -84,6 +86,7 @@ class ResourceLoader:
         self.resources: dict[Address, Resource] = {}
         self.compiled: dict[str, GraphDeclaration] = {}
         self.without_problems: dict[str, LoadedGraph] = {}
+        self.policies: dict[str, LoadedPolicy] = {}
         self._compiler: LanguageCompiler | None = None
 
     @property
@@ -148,8 +151,9 @@ class ResourceLoader:
             else:
                 bindings.add(f"{_GRAPH_PREFIX}{graph}")
         if named and file is not None:
-            address = policy_address(name)
-            self.resources[address] = Resource(address, file.digest, path, file.content, tuple(sorted(bindings)))
+            address, scopes = policy_address(name), tuple(sorted(bindings))
+            self.resources[address] = Resource(address, file.digest, path, file.content, scopes)
+            self.policies[name] = LoadedPolicy(declared, file, scopes)
 
     def check_name(self, name: str, at: str, place: Placed | SourceRef, *, most: int | None = None) -> bool:
         """Whether a text is a valid name, of at most so many characters; reported if not."""

@@ -68,6 +68,8 @@ class Code(StrEnum):
     POLICY_KIND_MISMATCH = "policy_kind_mismatch"
     POLICY_KIND_DEPRECATED = "policy_kind_deprecated"
     POLICY_MIXED_BINDING_KINDS = "policy_mixed_binding_kinds"
+    DUPLICATE_POLICY_BINDING = "duplicate_policy_binding"
+    GRAPH_ID_UNSERVABLE = "graph_id_unservable"
     POLICY_INVALID = "policy_invalid"
     POLICY_EVALUATION_FAILED = "policy_evaluation_failed"
     DANGLING_GRAPH_REFERENCE = "dangling_graph_reference"

@@ -58,10 +58,16 @@ policy_kind_deprecated | W | the key kind of a policy file has no effect
 policy_mixed_binding_kinds | W | a policy is bound to the cluster and to graphs
   its rules about the server are enforced on the server, the others on the graphs
   -> make two policies of it: one bound to cluster, one to the graphs
+duplicate_policy_binding | E | two policies are bound to the same scope
+  the cluster, and each graph, can have one policy
+  -> bind one of the two elsewhere under applies_to, or make one policy of them
 policy_invalid | E | a policy cannot be compiled
   the policy engine refuses what the policy was compiled to
   -> this is a bug: report it with the policy; until then, simplify the rule that the message names
 policy_evaluation_failed | E | a request could not be decided
   the policy engine reports an error, which is neither a permission nor a denial
   -> this is a bug: report it with the policy and the request
+graph_id_unservable | W | a graph has an id that no server can serve
+  the id has other characters than letters, digits and -, is too long, or is policies, healthz, openapi or graphs
+  -> give the graph another id in cluster.yaml; what is applied needs a new graph: gitops graph export GRAPH --output FILE
 """

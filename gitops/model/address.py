@@ -8,6 +8,8 @@ from enum import StrEnum
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
 CLUSTER_SCOPE = "cluster"
+_SERVABLE = re.compile(r"[A-Za-z0-9-]{1,64}\Z", re.ASCII)
+_ROUTES = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
 class Kind(StrEnum):
@@ -31,6 +33,11 @@ _QUERY, _UNKNOWN = Kind.QUERY, Kind.UNKNOWN
 def is_name(text: str) -> bool:
     """Whether `text` may name a graph, query or policy."""
     return NAME.match(text) is not None
+
+
+def is_servable(graph: str) -> bool:
+    """Whether a server can serve a graph of this id: it is a part of addresses, and no other part of them."""
+    return _SERVABLE.match(graph) is not None and graph not in _ROUTES
 
 
 class Address(str):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
 # What an entry of the compile cache depends on: the languages, the loader, and the names and digests of what it loads.
-_SOURCES = ("core", "language", "model", "config", "git")
+_SOURCES = ("core", "language", "model", "policy", "config", "git")
 
 
 def folder_workspace(

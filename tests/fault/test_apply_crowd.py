@@ -1,6 +1,6 @@
 """Eight processes apply one cluster folder at once: one at a time, and the others are told who holds them up.
 
-In every round a process changes a policy of its own and applies until it has had its turn. A run that finds the lock taken
+In every round a process changes a query of its own and applies until it has had its turn. A run that finds the lock taken
 gives up at once, as the command does; it is the process that tries again.
 """
 
@@ -26,10 +26,12 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.faults import NoFaults
 from gitops.ledger.documents import read_state
 from gitops.ledger.layout import LOCK, STATE
+from gitops.model.address import Kind
 from gitops.model.ledger import LockInfo
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock
-from tests.fault.test_apply_race import AloneInFolder, policy
+from tests.fault.test_apply_race import AloneInFolder
+from tests.support.cluster import QUERY, SCHEMA
 from tests.support.memory_engine import MemoryEngine
 from tests.support.pages import ROOT
 
@@ -78,6 +80,11 @@ def put(home: Path, path: str, content: bytes) -> None:
     draft.replace(home / "cluster" / path)
 
 
+def query(name: str, turn: int) -> bytes:
+    """What a process publishes in one round: nothing that the engine has to do with."""
+    return QUERY.replace("find_person", name).encode() + f"// {turn}\n".encode()
+
+
 def child(place: str, name: str) -> None:
     """What each process does when it is told to go; says what became of its rounds."""
     home = Path(place)
@@ -87,7 +94,7 @@ def child(place: str, name: str) -> None:
     rounds: list[dict[str, Any]] = []
     refusals: set[tuple[str, str]] = set()
     for turn in range(1, ROUNDS + 1):
-        put(home, f"{name}.policy.yaml", policy(name, turn))
+        put(home, f"{name}.gq", query(name, turn))
         while True:
             outcome = apply(workspace(home, name))
             if outcome.ok:
@@ -99,12 +106,13 @@ def child(place: str, name: str) -> None:
 
 
 def begin(home: Path) -> None:
-    """A cluster with a policy per process and no graph, converged."""
+    """A cluster with a query per process, converged."""
     (home / "cluster").mkdir()
-    policies = "".join(f"  {n}: {{file: {n}.policy.yaml, applies_to: [cluster]}}\n" for n in NAMES)
-    put(home, "cluster.yaml", f"version: 1\npolicies:\n{policies}".encode())
+    queries = ", ".join(f"{name}.gq" for name in NAMES)
+    put(home, "cluster.yaml", f"version: 1\ngraphs: {{all: {{schema: all.pg, queries: [{queries}]}}}}\n".encode())
+    put(home, "all.pg", SCHEMA.encode())
     for name in NAMES:
-        put(home, f"{name}.policy.yaml", policy(name, 0))
+        put(home, f"{name}.gq", query(name, 0))
     assert import_cluster(workspace(home, "first")).ok
     assert apply(workspace(home, "first")).converged
 
@@ -168,5 +176,5 @@ def test_eight_processes_apply_two_hundred_times_each(tmp_path: Path) -> None:
     assert not (tmp_path / "held").exists()
     blobs = [p for p in (root / "__cluster/resources").rglob("*") if p.is_file()]
     assert {p.stem for p in blobs} == {digest(p.read_bytes()) for p in blobs}
-    assert {r.digest for r in end.resources.values()} <= {p.stem for p in blobs}
+    assert {r.digest for a, r in end.resources.items() if a.kind is Kind.QUERY} <= {p.stem for p in blobs}
     assert apply(workspace(tmp_path, "last")).converged

@@ -72,8 +72,8 @@ def policy(name: str, turn: int) -> bytes:
 
 
 CLUSTER = declared("notes") + b"".join(
-    f"{'policies:' if n == 'one' else ''}\n  {n}: {{file: {n}.policy.yaml, applies_to: [cluster]}}\n".encode()
-    for n in NAMES
+    f"{'policies:' if n == 'one' else ''}\n  {n}: {{file: {n}.policy.yaml, applies_to: [{scope}]}}\n".encode()
+    for n, scope in zip(NAMES, ("cluster", "notes"), strict=True)
 )
 START = {f"cluster/{name}.policy.yaml": policy(name, 0) for name in NAMES} | {"cluster/cluster.yaml": CLUSTER}
 

@@ -267,5 +267,5 @@ def _folder() -> dict[str, bytes]:
         ),
         "schema.pg": (_LANGUAGES / "query/rail.pg").read_bytes(),
         "queries/a.gq": b"query a($c: String) { match { $s: Station { code: $c } } return { $s.name } }\n",
-        "p.yaml": b"rules: []\n",
+        "p.yaml": b"version: 1\nrules: []\n",
     }

@@ -56,7 +56,7 @@ def mutations(draw: st.DrawFn, source: bytes) -> bytes:
 
 @given(mutations(VALID) | st.binary(max_size=100), mutations(PG) | st.just(PG), mutations(GQ) | st.just(GQ))
 def test_any_content_is_answered(cluster: bytes, schema: bytes, query: bytes) -> None:
-    tree = MemoryTree({"cluster.yaml": cluster, "s.pg": schema, "q/a.gq": query, "p.yaml": b"rules: []\n"})
+    tree = MemoryTree({"cluster.yaml": cluster, "s.pg": schema, "q/a.gq": query, "p.yaml": b"version: 1\nrules: []\n"})
     result = load_desired(tree)
     assert (result.desired is None) == result.diagnostics.has_errors
     assert all(d.message.isprintable() and d.path.isprintable() for d in result.diagnostics)

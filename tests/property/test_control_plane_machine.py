@@ -250,7 +250,7 @@ class ControlPlane(RuleBasedStateMachine):
         self.bench.policies.pop(policy, None)
         if variant is not None:
             declared = [b for b in bound if b == "cluster" or b in self.bench.graphs]
-            self.bench.policies[policy] = declared or ["cluster"]
+            self.bench.bind(policy, declared or ["cluster"])
             self.bench.write(f"{policy}.policy.yaml", f"version: 1\nrules: []\n# {variant}\n")
         self.bench.save()
 

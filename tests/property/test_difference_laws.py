@@ -18,7 +18,7 @@ _SCHEMAS = ("s.pg", "q/t.pg")
 _QUERIES = ("q/a.gq", "q/b.gq", "q/deep/c.gq", "x.gq")
 _names = st.sampled_from(["a", "b"])
 _content = st.sampled_from(
-    [b"", b"node Person {\n  name: String @key\n}\n", b"node {", b"\xff", b"rules: []\n"]
+    [b"", b"node Person {\n  name: String @key\n}\n", b"node {", b"\xff", b"version: 1\nrules: []\n"]
 ) | st.lists(_names, max_size=2).map(
     lambda names: "".join(f"query {n}() {{ match {{ $p: Person }} return {{ $p.name }} }}\n" for n in names).encode()
 )

@@ -83,7 +83,7 @@ class Edits(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cache, self.both = MemoryCache(), MemoryCache()
-        self.files: dict[str, bytes] = {"p.yaml": b"rules: []\n"}
+        self.files: dict[str, bytes] = {"p.yaml": b"version: 1\nrules: []\n"}
         self.refused: dict[str, str] = {}
         self.limits = SourceLimits()
         self.steps = 0
@@ -230,7 +230,7 @@ _FOLDER = {
     "q/a.gq": query_file([("sound", "a")]),
     "q/b.gq": query_file([("aged", "b")]),
     "x.gq": query_file([("sound", "c")]),
-    "p.yaml": b"rules: []\n",
+    "p.yaml": b"version: 1\nrules: []\n",
 }
 
 

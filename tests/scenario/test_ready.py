@@ -160,9 +160,11 @@ def test_a_graph_that_does_not_open_is_refused(cluster):
 
 
 def test_policies_are_bound_to_one_scope_each_and_to_what_is_served(cluster):
-    cluster.policies["other"] = ["knowledge", "cluster"]
+    cluster.policies["other"] = ["cluster"]
     cluster.save()
     cluster.converge()
+    other = cluster.state.resources["policy.other"].digest
+    edit(cluster, policy__other=AppliedResource(other, ("graph.knowledge",)))
     conflict = found(cluster.ready(), "policy_scope_conflict")
     assert (conflict.path, conflict.message) == ("graph.knowledge", "bound by base, other")
     kept = cluster.state.resources["policy.other"].digest

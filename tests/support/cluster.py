@@ -151,6 +151,13 @@ class Cluster:
         }
         self.write("cluster.yaml", json.dumps(document, indent=1))
 
+    def bind(self, policy: str, scopes: list[str]) -> None:
+        """Bind a policy; each scope has one, so that other policies lose these, and those that have none left are gone."""
+        others = {
+            name: [s for s in bound if s not in scopes] for name, bound in self.policies.items() if name != policy
+        }
+        self.policies = {**{name: left for name, left in others.items() if left}, policy: scopes}
+
     def desired(self) -> DesiredState:
         """What the folder declares now."""
         loaded = load_desired(FolderTree(self.folder, confined=False))

@@ -215,8 +215,9 @@ class HeldCluster:
     def withdraw(self, graph: str) -> None:
         """Declare a graph no longer."""
         self.bench.graphs.pop(graph, None)
-        for name, bound in self.bench.policies.items():
-            self.bench.policies[name] = [b for b in bound if b != graph] or ["cluster"]
+        for name, bound in [*self.bench.policies.items()]:
+            if graph in bound:
+                self.bench.bind(name, [b for b in bound if b != graph] or ["cluster"])
         self.bench.save()
 
     # Damage.

@@ -31,7 +31,7 @@ def document(storage: str | None = None, **graphs: object) -> bytes:
         name: queries if isinstance(queries, dict) and "schema" in queries else {"schema": "s.pg", "queries": queries}
         for name, queries in graphs.items()
     }
-    policies = {"p": {"file": "rules/p.yaml", "applies_to": ["cluster", "g"]}}
+    policies = {"p": {"file": "rules/p.yaml", "applies_to": ["h", "g"]}}
     head = {"version": 1} | ({"storage": storage} if storage else {})
     return json.dumps(head | {"graphs": forms, "policies": policies}).encode()
 
@@ -47,7 +47,7 @@ FILES = {
     "q/note.txt": b"not a query",
     "x.gq": gq("x", of="name"),
     "r/many.gq": gq("one", "two", "three"),
-    "rules/p.yaml": b"rules: []\n",
+    "rules/p.yaml": b"version: 1\nrules: []\n",
 }
 
 
@@ -164,6 +164,7 @@ CHANGES: dict[str, dict[str, bytes]] = {
     "a listed query is there twice": FILES | {"r/many.gq": gq("one", "one", "two")},
     "an unlisted query is wrong": FILES | {"r/many.gq": gq("one", "two") + gq("three", of="none")},
     "a policy is edited": FILES | {"rules/p.yaml": b"rules: [1]\n"},
+    "a policy has a warning": FILES | {"rules/p.yaml": b"version: 1\nkind: graph\n"},
     "a policy is gone": dropped("rules/p.yaml"),
     "a graph is added": FILES | {"cluster.yaml": document(g=["q", "x.gq"], j="x.gq")},
     "a graph lists another file": FILES | {"cluster.yaml": document(g=["q"])},

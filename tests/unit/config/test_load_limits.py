@@ -67,7 +67,9 @@ def test_bindings_and_queries_share_the_suggestions() -> None:
     names = [f"graph{i}" for i in range(150)]
     entries = "".join(f"  {name}: {{schema: s}}\n" for name in names)
     wrong = ", ".join(f"{name}x" for name in names)
-    result = load(f"version: 1\ngraphs:\n{entries}policies: {{p: {{file: s, applies_to: [{wrong}]}}}}\n")
+    result = load(
+        f"version: 1\ngraphs:\n{entries}policies: {{p: {{file: p, applies_to: [{wrong}]}}}}\n", p=b"version: 1"
+    )
     assert [d.path for d in result.diagnostics] == [f"policies.p.applies_to[{i}]" for i in range(150)]
     assert sum("did you mean" in d.message for d in result.diagnostics) == 100
 
