@@ -9,7 +9,7 @@ Steps, in this order; each of 1 to 4 ends the load when it fails, 5 to 8 report 
 5. header: version, name, backend, storage
 6. graphs by id: id, schema file, schema, queries by name
 7. policies by name: name, file, bindings
-8. whether this may be declared anew: policies that can be enforced, graphs that can be served
+8. policies that can be enforced, graphs that can be served
 
 A load with a cache takes the same steps and has the same result, but skips what an earlier load found without problems:
 
