@@ -32,7 +32,7 @@ from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
-from gitops.model.address import Address
+from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Disposition
 from gitops.model.changeset import (
     BLOCKING,
@@ -55,6 +55,7 @@ from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
 from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import restricted
 from gitops.plan.open_changesets import live_members, read_now
+from gitops.plan.probe import was_restored
 
 _ATTEMPTS = 5
 _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
@@ -324,7 +325,14 @@ def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
         if result.outcome.succeeded:
             return True
         reading = read_now(run.session, member.address.name)
-        if reading is not None and not result.facts.get(DISARMED) and digest(reading.schema_source) != member.before:
+        if reading is None or result.facts.get(DISARMED):
+            continue
+        if member.address.kind is Kind.RESTORE:
+            announced = run.announced.get(result.node_id, ())
+            done = any(was_restored(run.session.opened, intent) is not False for intent in announced)
+        else:
+            done = digest(reading.schema_source) != member.before
+        if done:
             return True
     return False
 

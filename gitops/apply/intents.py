@@ -11,11 +11,14 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action
 from gitops.model.ledger import Intent, IntentKind
 from gitops.model.plan import ExecutionGraph, Plan
+from gitops.model.restore import restore_order
 from gitops.model.trust import DataGrowth
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
     (Kind.SCHEMA, Action.UPDATE): IntentKind.SCHEMA_APPLY,
+    (Kind.RESTORE, Action.CREATE): IntentKind.GRAPH_RESTORE,
+    (Kind.RESTORE, Action.UPDATE): IntentKind.GRAPH_RESTORE,
     (Kind.GRAPH, Action.DELETE): IntentKind.GRAPH_DELETE,
 }
 
@@ -35,7 +38,9 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
             continue
         name = change.address.name
         schema = current.desired.resources.get(schema_address(name))
-        wanted = "" if kind is IntentKind.GRAPH_DELETE or schema is None else schema.digest
+        leaves_schema = kind in (IntentKind.GRAPH_DELETE, IntentKind.GRAPH_RESTORE)
+        wanted = "" if leaves_schema or schema is None else schema.digest
+        restores = restore_order(current.desired.resources[node.address]) if kind is IntentKind.GRAPH_RESTORE else None
         first = node.expanded if atomic else None
         # What is approved is the whole of a change, which is done with its rest.
         approvals = () if first else granted.get(node.address, ())
@@ -62,5 +67,6 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
             incarnation=None if seen is None else seen.incarnation,
             max_rows=min(map(growth.allowed, rows)) if rows and kind is IntentKind.GRAPH_DELETE else None,
             fence=max(fence, last),
+            restores=restores,
         )
     return found

@@ -53,7 +53,7 @@ class ClusterProvider:
             elif kind is Kind.GRAPH and action is Action.DELETE:
                 self._delete(node, change.address.name, facts)
             elif kind is Kind.RESTORE and action is not Action.DELETE:
-                self._restore(change, facts)
+                self._restore(node, change, facts)
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
                 resource = self._work.resources[change.address]
                 self._work.ledger.put_blob(resource.address, resource.content or b"")
@@ -135,18 +135,23 @@ class ClusterProvider:
         if intent.operation_id not in self._work.armed:
             self._work.ledger.arm(intent)
 
-    def _restore(self, change: Change, facts: dict[str, object]) -> None:
-        """Restoring what is restored already does nothing, so that a run that was cut short is simply run again."""
-        work, graph = self._work, change.address.name
-        uri, incarnation = work.graph_uri(graph), None if change.seen is None else change.seen.incarnation
+    def _restore(self, node: ExecNode, change: Change, facts: dict[str, object]) -> None:
+        """All or nothing: after an error nothing has happened, unless the storage did not answer."""
+        work, intent, graph = self._work, self._work.intents[node.id], change.address.name
         order = restore_order(work.resources[change.address])
+        self._arm(intent)
         try:
+            work.faults.reach("cluster_apply.before_graph_restore")
             with _acting(facts):
-                version = work.engine.restore(uri, order, actor=work.actor, incarnation=incarnation)
+                version = work.engine.restore(
+                    work.graph_uri(graph), order, actor=work.actor, incarnation=intent.incarnation, fence=intent.fence
+                )
         except GitopsError:
-            facts[DISARMED] = not facts.get(_UNSEEN, False)
+            if not facts.get(_UNSEEN, False):
+                self._disarm(intent, facts)
             raise
-        self._record_seen(graph, version, facts)
+        self._record_version(intent, version, facts)
+        self._fault_after("cluster_apply.after_graph_restore")
 
     def _read_source(self, graph: str, intent: Intent, code: Code, facts: dict[str, object]) -> bytes:
         """The schema text, read again; if it changed or vanished, nothing has happened yet, so the intent is disarmed."""

@@ -21,7 +21,7 @@ from gitops.ledger.port import LedgerView
 from gitops.model.address import graph_address
 from gitops.model.ledger import Intent, IntentKind, LedgerState
 from gitops.plan.open_changesets import graphs_of_changesets
-from gitops.plan.probe import GraphProbe, probe_graph
+from gitops.plan.probe import GraphProbe, probe_operation
 from gitops.plan.recovery_rules import Sweep, sweep
 
 _UNFENCED = frozenset({Code.GRAPH_MISSING, Code.GRAPH_UNREADABLE, Code.GRAPH_DELETED})
@@ -43,12 +43,12 @@ def recover(
         problems.add(bad.code, f"{RECOVERIES}/{bad.name}", bad.detail)
     fence, held = next_fence(view, listing.intents), graphs_of_changesets(stores.ledger.changesets().open)
     intents = [intent for intent in listing.intents if intent.graph_id not in held]
-    probes = {intent.graph_id: _fenced_probe(stores, intent, fence, problems) for intent in intents}
-    swept = sweep(view.state or LedgerState(), intents, probes.__getitem__, at=at)
+    probes = {intent.operation_id: _fenced_probe(stores, intent, fence, problems) for intent in intents}
+    swept = sweep(view.state or LedgerState(), intents, lambda intent: probes[intent.operation_id], at=at)
     problems.extend(swept.diagnostics)
     unfinished = set()
     for intent in intents:
-        probe = probes[intent.graph_id]
+        probe = probes[intent.operation_id]
         if intent.kind is not IntentKind.GRAPH_DELETE or intent.operation_id not in swept.retire:
             continue
         if stores.data_problem is not None or not (probe.deleted or probe.existence is Existence.ABSENT):
@@ -81,11 +81,8 @@ def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnost
         if error.code not in _UNFENCED:
             problems.add(error.code, graph_address(graph), error.detail)
             return GraphProbe(Existence.UNKNOWN)
-    probe = probe_graph(stores, graph)[0]
-    if intent.kind is not IntentKind.GRAPH_DELETE or probe.reading is None:
-        return probe
     try:
-        return replace(probe, deleted_by=stores.engine.deleted_by(uri, probe.reading.incarnation))
+        return probe_operation(stores, intent)
     except GitopsError as error:
         problems.add(error.code, graph_address(graph), error.detail)
         return GraphProbe(Existence.UNKNOWN)

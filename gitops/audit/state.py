@@ -3,7 +3,8 @@
 1. An intent entry changes nothing. One of kind `changeset` may record what was observed of graphs, but not whether one vanished,
    and changes nothing else. Every entry that changes the state raises its revision by one.
 2. Records of approvals, countersignatures and recoveries only grow, and only by what the entry names.
-3. First come the interrupted operations that the entry records as completed: each announced before, deletes with approval.
+3. First come the interrupted operations that the entry records as completed: each announced before, deletes and restores with
+   approval.
 4. Then the changes that it lists: each from the digest before to the digest after, and nothing changed that is not listed.
    A refresh or an import lists none: it may record what it observed of graphs, and nothing else.
 5. A graph's digest is that of its parts.
@@ -20,6 +21,7 @@ from gitops.core.errors import IntegrityError
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.change import Action, Disposition
 from gitops.model.ledger import AppliedResource, EntryChange, EntryKind, Intent, IntentKind, LedgerEntry, LedgerState
+from gitops.model.restore import restore_digest
 from gitops.plan.draft import StateDraft
 
 __all__ = ["AnnouncedOperation", "StateTransition", "check_transition"]
@@ -128,13 +130,19 @@ def _state_after(transition: StateTransition, completed: tuple[AnnouncedOperatio
                 raise _unapproved(graph_address(graph))
             draft.remove_graph(graph, at=transition.entry.at, approval_id=intent.approval_id, actor=intent.actor)
             continue
+        if intent.restores is not None:
+            if not known.permitted:
+                raise _unapproved(intent.address)
+            draft.put(intent.address, AppliedResource(restore_digest(graph, intent.restores)))
+            continue
         draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
         draft.renew(graph, create=True)
     return draft.state()
 
 
-def _unapproved(address: str) -> IntegrityError:
-    return IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{address} was deleted without a valid approval")
+def _unapproved(address: Address) -> IntegrityError:
+    done = "applied" if address.kind is Kind.RESTORE else "deleted"
+    return IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{address} was {done} without a valid approval")
 
 
 def _listed(entry: LedgerEntry) -> dict[Address, EntryChange]:

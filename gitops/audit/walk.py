@@ -19,7 +19,7 @@ from gitops.git.port import GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import TrustCache, VerifiedEntry, read_verified_entry
 from gitops.ledger.documents import read_intent
-from gitops.model.address import Kind, graph_address
+from gitops.model.address import Kind
 from gitops.model.approval import DecisionEvidence
 from gitops.model.change import Disposition
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
@@ -132,7 +132,7 @@ def announced_operations(
     for item in () if root is None else reader.entries(root):
         intent = read_intent(reader.read(root or "", item.name) or b"")
         named = set(intent.approval_ids)
-        permitted = bool(named) and named <= granted and graph_address(intent.graph_id) in approved
+        permitted = bool(named) and named <= granted and intent.address in approved
         begun.setdefault(intent.operation_id, AnnouncedOperation(intent, permitted))
     return begun
 

@@ -17,7 +17,7 @@ from gitops.graph.ancestry import require_merged_branches
 from gitops.graph.delete import check_fence, delete_graph, deleted_by, finish_delete, raise_fence
 from gitops.graph.files import find_missing
 from gitops.graph.kept import find_kept
-from gitops.graph.manifest import GraphIdentity, Manifest, publish
+from gitops.graph.manifest import RESTORE, GraphIdentity, Manifest, publish
 from gitops.graph.port import (
     DeleteOrder,
     Existence,
@@ -119,12 +119,29 @@ class LanceEngine:
         tables = {key: now.manifest.tables[key] for key in found if key in now.manifest.tables}
         return sum(entry.rows for key, entry in tables.items() if entry != found[key])
 
-    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+    def was_restored(self, uri: str, fence: int, since: int) -> bool:
+        """Whether a manifest says so."""
+        from gitops.graph.restore import find_restore
+
+        snapshot = open_snapshot(uri)
+        with _unreadable(uri):
+            return find_restore(snapshot, fence, since)
+
+    def restore(
+        self,
+        uri: str,
+        order: RestoreOrder,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> int:
         """Restore by the steps of `gitops.graph.restore`, under a lease."""
         from gitops.graph.restore import check_rules, restored_tables
 
         with find_root(uri).lease():
             now = open_snapshot(uri)
+            check_fence(now, fence)
             _require_incarnation(now, uri, incarnation)
             restored = restored_tables(uri, now, now.schema().catalog, order)
             if all(now.manifest.tables.get(key) == entry for key, entry in restored.items()):
@@ -135,7 +152,8 @@ class LanceEngine:
                 check_rules(now, tables, restored)
             message = f"{', '.join(order.types)} of version {order.version}"
             context = WriteContext(self._clock, self._ids, actor, message, self._faults)
-            return StagedVersion(now, "restore", context, tables=tables).publish()
+            number = now.manifest.fence if fence is None else fence
+            return StagedVersion(now, RESTORE, context, tables=tables, fence=number).publish()
 
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Raise what `prepare_migration` would raise before it writes anything."""

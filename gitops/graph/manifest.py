@@ -6,7 +6,8 @@ Rules of this module:
 2. The reader is strict: an unknown or missing member, a wrong type or an unsafe path refuses the whole document.
 3. A reader opens tables at the versions named here, never at their latest.
 4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the control
-   plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on.
+   plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on. A
+   version `restore` of the control plane is found by that number again.
 5. Versions are on lines: `main`, and one line per incarnation of a branch. A line begins one number after the version that it
    was forked from, so a number means one version in the history of a branch. `txn_id` is the id of the commit.
 """
@@ -47,6 +48,7 @@ __all__ = [
     "LINE_ID",
     "MANIFEST_FORMAT",
     "OPERATIONS",
+    "RESTORE",
     "VERSION_REF",
     "CommitRef",
     "DroppedTable",
@@ -61,8 +63,8 @@ __all__ = [
     "read_manifest",
 ]
 
-DELETE, FENCE = "delete", "fence"
-OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", "restore", DELETE, FENCE)
+DELETE, FENCE, RESTORE = "delete", "fence", "restore"
+OPERATIONS = ("create", "migrate", "load", "mutate", "branch", "merge", "optimize", RESTORE, DELETE, FENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Manifest:
     """Graph version `n`. `tables` maps `node:T` and `edge:E` to their tables; digests are 64 hex digits.
 
     `lineage` has the number up to which each other line is part of this version. `branch`, `actor`, `operation` and `message`
-    explain who made the version and how; they never decide anything, except that nothing follows a `delete`. What publishes a
+    explain who made the version and how; they never decide anything but what rule 4 says. What publishes a
     version fills in `branch`, `line`, `parent` and `lineage` from the version that it is based on. `fence` is the highest
     number of an operation of the control plane on this graph, and `approvals` are the ids of those that permitted a delete.
     """

@@ -193,6 +193,13 @@ class GraphReader(Protocol):
         """
         ...
 
+    def was_restored(self, uri: str, fence: int, since: int) -> bool:
+        """Whether the `restore` with this number made one of the versions of `main` after version `since`.
+
+        Raises as `read`; GitopsError `graph_version_gone` where none of those that are kept is it, and some are not.
+        """
+        ...
+
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Nothing, if `prepare_migration` would do its work now; else raises what that raises before it writes anything."""
         ...
@@ -229,12 +236,20 @@ class GraphEngine(GraphReader, Protocol):
         """
         ...
 
-    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+    def restore(
+        self,
+        uri: str,
+        order: RestoreOrder,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> int:
         """Let the types of the order have the rows of that version again, in a new version; returns its number.
 
         If they have them already, nothing is done, and the number is that of the newest version. All or nothing: raises
         as `check_restore`, `graph_restore_refused` also where a rule of the schema would be broken; ConflictError
-        `graph_replaced`, `graph_conflict`.
+        `graph_replaced`, `graph_fenced`, `graph_conflict`.
         """
         ...
 

@@ -16,12 +16,12 @@ from itertools import chain
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.graph.manifest import TableEntry
+from gitops.graph.manifest import RESTORE, TableEntry, find_manifest
 from gitops.graph.port import RestoreOrder
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.language.schema import Catalog, EdgeType
 
-__all__ = ["check_rules", "restored_tables"]
+__all__ = ["check_rules", "find_restore", "restored_tables"]
 
 
 def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrder) -> dict[str, TableEntry]:
@@ -48,6 +48,30 @@ def restored_tables(uri: str, now: Snapshot, catalog: Catalog, order: RestoreOrd
             raise _refused(uri, f"the rows that version {order.version} had of {name} were removed permanently")
         found[key] = entry
     return found
+
+
+def find_restore(snapshot: Snapshot, fence: int, since: int) -> bool:
+    """Whether the restore with the number `fence` made a version after version `since`, up to that of the snapshot.
+
+    Raises GitopsError `graph_version_gone` where none of those that are kept is it, and some are not.
+    """
+    newest, store = snapshot.manifest, snapshot.store
+    gone = 0
+    for n in range(newest.n, since, -1):
+        manifest = newest if n == newest.n else find_manifest(store, n, newest.line)
+        if manifest is None:
+            gone = n
+        elif (manifest.operation, manifest.fence) == (RESTORE, fence):
+            return True
+        elif (manifest.fence or 0) < fence:
+            # Numbers never decrease: what is older was made before the restore could be.
+            break
+    if gone:
+        detail = (
+            f"version {gone} of {snapshot.root.location} is no longer kept, and may be the restore of operation {fence}"
+        )
+        raise GitopsError(Code.GRAPH_VERSION_GONE, detail, path=snapshot.root.location)
+    return False
 
 
 def check_rules(snapshot: Snapshot, tables: dict[str, TableEntry], restored: dict[str, TableEntry]) -> None:

@@ -49,6 +49,7 @@ from gitops.documents.forms import (
     text_form,
 )
 from gitops.documents.json_bytes import MalformedError
+from gitops.graph.port import RestoreOrder
 from gitops.model.address import Address, is_name
 from gitops.model.approval import Via
 from gitops.model.change import Tier
@@ -292,6 +293,9 @@ INTENT = Document(
                 "incarnation": optional(nullable(TEXT), written=False),
                 "max_rows": optional(nullable(integer()), written=False),
                 "fence": optional(nullable(integer(1)), written=False),
+                "restores": optional(
+                    nullable(record(RestoreOrder, {"version": integer(1), "types": list_of(TEXT)})), written=False
+                ),
             },
         )
     },

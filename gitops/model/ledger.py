@@ -15,7 +15,8 @@ from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.model.address import Address, graph_address, schema_address
+from gitops.graph.port import RestoreOrder
+from gitops.model.address import Address, graph_address, restore_address, schema_address
 from gitops.model.approval import ClusterTarget, Via
 from gitops.model.change import Disposition, Seen, Tier
 from gitops.model.origin import Origin
@@ -306,10 +307,11 @@ class LedgerState:
 
 
 class IntentKind(StrEnum):
-    """The three operations that move a graph root."""
+    """The operations that change a graph."""
 
     GRAPH_CREATE = "graph_create"
     SCHEMA_APPLY = "schema_apply"
+    GRAPH_RESTORE = "graph_restore"
     GRAPH_DELETE = "graph_delete"
 
 
@@ -317,9 +319,9 @@ class IntentKind(StrEnum):
 class Intent:
     """One recovery sidecar (`recoveries/<operation_id>.json`).
 
-    `operation_id` is a ULID and the file name. Manifest versions and `state_cas_base` are forensic only: an interrupted
-    operation is classified by root presence, openability and schema digests. `desired_schema_digest` is empty for a
-    delete. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
+    `operation_id` is a ULID and the file name. `expected_manifest_version` and `state_cas_base` are forensic only: what became of
+    an operation is read from its graph. `desired_schema_digest` is empty for a delete and a restore, `restores` what a restore
+    brings back. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
     approvals that the operation uses up. `incarnation` is the graph that is to be changed, `max_rows` how many rows it may have
     to be deleted, and `fence` the number of the operation: None in those of the first release.
     """
@@ -339,12 +341,13 @@ class Intent:
     incarnation: str | None = None
     max_rows: int | None = None
     fence: int | None = None
+    restores: RestoreOrder | None = None
 
     @property
     def address(self) -> Address:
         """The resource whose change the operation carries out."""
-        schema = self.kind is IntentKind.SCHEMA_APPLY
-        return schema_address(self.graph_id) if schema else graph_address(self.graph_id)
+        made = {IntentKind.SCHEMA_APPLY: schema_address, IntentKind.GRAPH_RESTORE: restore_address}
+        return made.get(self.kind, graph_address)(self.graph_id)
 
     @property
     def approval_ids(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from gitops.graph.port import RestoreOrder
 from gitops.model.address import Address, is_name, restore_address
 from gitops.model.resource import Resource
 
-__all__ = ["restore_order", "restore_resources", "restore_words"]
+__all__ = ["restore_digest", "restore_order", "restore_resources", "restore_words"]
 
 
 def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, Resource]:
@@ -23,10 +23,18 @@ def restore_resources(forms: Mapping[str, Mapping[str, Any]]) -> dict[Address, R
     found = {}
     # A graph with another name is reported where it is declared.
     for graph in filter(is_name, forms):
-        form = forms[graph]
-        content = canonical({"graph": graph, "types": sorted(form["types"]), "version": form["version"]})
+        content = _content(graph, RestoreOrder(forms[graph]["version"], tuple(forms[graph]["types"])))
         found[restore_address(graph)] = Resource(restore_address(graph), digest(content), data=content)
     return found
+
+
+def restore_digest(graph: str, order: RestoreOrder) -> str:
+    """The digest of the resource that declares this."""
+    return digest(_content(graph, order))
+
+
+def _content(graph: str, order: RestoreOrder) -> bytes:
+    return canonical({"graph": graph, "types": sorted(order.types), "version": order.version})
 
 
 def restore_words(resource: Resource) -> str:

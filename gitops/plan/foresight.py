@@ -37,7 +37,7 @@ from gitops.plan.open_changesets import (
     to_remove,
     with_used,
 )
-from gitops.plan.probe import GraphProbe, probe_graph
+from gitops.plan.probe import GraphProbe, probe_operation
 from gitops.plan.recovery_rules import Sweep, sweep
 
 __all__ = ["Foreseen", "foresee", "warn_of_changesets"]
@@ -212,21 +212,19 @@ def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> 
     return replace(swept, pending=swept.pending | settled.kept)
 
 
-def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[str], GraphProbe]:
+def _probe(current: Session, intents: Sequence[Intent]) -> Callable[[Intent], GraphProbe]:
     stores = current.opened
 
-    def probe(graph: str) -> GraphProbe:
-        found, _ = probe_graph(stores, graph)
+    def probe(intent: Intent) -> GraphProbe:
+        try:
+            found = probe_operation(stores, intent)
+        except GitopsError:
+            return GraphProbe(Existence.UNKNOWN)
         if found.reading is None:
             return found
         # Recovery looks after it gave the graph a new version for each of its intents.
-        number = found.reading.manifest_version + sum(intent.graph_id == graph for intent in intents)
-        reading = replace(found.reading, manifest_version=number)
-        try:
-            used = stores.engine.deleted_by(stores.graph_uri(graph), reading.incarnation)
-        except GitopsError:
-            return GraphProbe(Existence.UNKNOWN)
-        return replace(found, reading=reading, deleted_by=used)
+        number = found.reading.manifest_version + sum(each.graph_id == intent.graph_id for each in intents)
+        return replace(found, reading=replace(found.reading, manifest_version=number))
 
     return probe
 

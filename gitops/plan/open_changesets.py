@@ -42,7 +42,7 @@ from gitops.model.outcome import Course
 from gitops.model.plan import Effect, Plan
 from gitops.plan.draft import StateDraft
 from gitops.plan.parts import part_of
-from gitops.plan.probe import seen_facts
+from gitops.plan.probe import seen_facts, was_restored
 from gitops.plan.recovery_rules import Sweep
 
 __all__ = [
@@ -76,8 +76,9 @@ class Interrupted:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The approvals that its pivot has used up."""
+        """The approvals that its migration has used up. Those of a restore are needed until the commit, which uses them up."""
         pivots = {m.address for m in self.record.members if m.effect is Effect.PIVOT}.intersection(self.done)
+        pivots = {name for name in pivots if name.kind is not Kind.RESTORE}
         return tuple(a for name in pivots for intent in self.intents.get(name, ()) for a in intent.approval_ids)
 
     @property
@@ -158,18 +159,29 @@ def look_at(current: Session, record: Changeset) -> Interrupted:
     done: dict[str, Mapping[str, object]] = {}
     pivots = [m for m in record.members if m.effect is Effect.PIVOT]
     for member in (*live_members(record), *pivots) if record.state in BLOCKING else ():
-        seen = _done(current, record, member) if intents.get(member.address) else None
+        announced = intents.get(member.address, ())
+        seen = _done(current, record, member, announced) if announced else None
         if seen is not None:
             done[member.address] = seen
     return Interrupted(record, intents, done)
 
 
-def _done(current: Session, record: Changeset, member: Member) -> Mapping[str, object] | None:
+def _done(
+    current: Session, record: Changeset, member: Member, announced: Sequence[Intent]
+) -> Mapping[str, object] | None:
     """What is seen of a graph that is as the changeset wants it, as its node reports it; None where it is not."""
     graph = member.address.name
-    wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
     reading = read_now(current, graph)
-    if reading is None or digest(reading.schema_source) != wanted:
+    if reading is None:
+        return None
+    if member.address.kind is Kind.RESTORE:
+        # Where the versions that say it are gone, so long after, it is run again: that changes nothing unless rows were written.
+        same = (intent for intent in announced if intent.incarnation == reading.incarnation)
+        done = any(was_restored(current.opened, intent) for intent in same)
+    else:
+        wanted = next((each.staged for each in record.members if each.address == schema_address(graph)), None)
+        done = digest(reading.schema_source) == wanted
+    if not done:
         return None
     return {**seen_facts(current.opened.graph_uri(graph), reading), "manifest_version": reading.manifest_version}
 

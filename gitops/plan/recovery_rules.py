@@ -8,6 +8,10 @@ C5 create, root does not open: keep, error.
 S0 schema, root definitely absent: the intent is void.      S1 schema, does not open: keep.
 S2 schema, live = recorded: nothing happened.               S3 schema, live = intended: roll forward.
 S4 schema, other content: keep, drifted.
+R0 restore, root absent, or another graph: the intent is void. R1 does not open: keep.
+R2 restore, recorded: already recorded, its approvals are consumed.
+R3 restore, a version of the graph is of it: roll forward. R4 no version is: the intent is void.
+R5 restore, versions that might be of it are no longer kept: retire, its approvals are consumed.
 D1 delete, root present: retire, the delete is proposed again.
 D2 delete, root absent, not recorded: already recorded.     D3 delete, root absent, recorded: roll forward.
    The approvals of both are consumed, whatever became of the state since.
@@ -36,6 +40,7 @@ from gitops.graph.port import Existence
 from gitops.model.address import graph_address, schema_address
 from gitops.model.change import Seen
 from gitops.model.ledger import AppliedResource, Intent, IntentKind, LedgerState, Status, StatusRecord
+from gitops.model.restore import restore_digest
 from gitops.plan.draft import StateDraft
 from gitops.plan.probe import GraphProbe
 
@@ -56,39 +61,41 @@ class Sweep:
 
 
 class _Row(Enum):
-    """What a row does: retire the intent as it is, also that of a recorded delete; spend its approvals; roll forward; or keep."""
+    """What a row does: retire the intent as it is; or because it is recorded; spend its approvals; roll forward; or keep it."""
 
     RETIRE = auto()
-    DELETED = auto()
+    RECORDED = auto()
     SPEND = auto()
     FORWARD = auto()
     KEEP = auto()
 
 
-def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], GraphProbe], *, at: str) -> Sweep:
-    """Settle every intent in order; `probe` reads a graph by id, `at` is the RFC 3339 time of this run."""
+def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[Intent], GraphProbe], *, at: str) -> Sweep:
+    """Settle every intent in order; `probe` looks at the graph of an operation, `at` is the RFC 3339 time of this run."""
     draft, found = StateDraft(state), Diagnostics()
     retire: list[str] = []
     pending: set[str] = set()
     consumed: dict[str, str] = {}
     for intent in sorted(intents, key=lambda i: i.operation_id):
-        graph, operation, is_delete = intent.graph_id, intent.operation_id, intent.kind is IntentKind.GRAPH_DELETE
-        find_row = _delete_row if is_delete else _schema_row
-        seen = probe(graph)
-        row = find_row(draft, found, intent, seen)
+        graph, operation, seen = intent.graph_id, intent.operation_id, probe(intent)
+        row = _ROWS.get(intent.kind, _schema_row)(draft, found, intent, seen)
         if row is _Row.KEEP:
             pending.add(graph)
             continue
         retire.append(operation)
         if row is not _Row.RETIRE:
             consumed |= dict.fromkeys(intent.approval_ids, operation)
-        if row in (_Row.DELETED, _Row.RETIRE):
+        if row in (_Row.RECORDED, _Row.RETIRE):
             continue
         draft.use_approvals(intent.approval_ids, {"consumed_at": at, "consumed_by_operation": operation})
         if row is _Row.SPEND:
             continue
-        if is_delete:
+        if intent.kind is IntentKind.GRAPH_DELETE:
             draft.remove_graph(graph, at=at, approval_id=intent.approval_id, actor=intent.actor)
+        elif intent.restores is not None:
+            _observe(draft, intent, seen, at)
+            draft.put(intent.address, AppliedResource(restore_digest(graph, intent.restores)))
+            draft.mark(intent.address, StatusRecord(Status.APPLIED))
         else:
             _observe(draft, intent, seen, at)
             draft.put(schema_address(graph), AppliedResource(intent.desired_schema_digest))
@@ -108,11 +115,11 @@ def sweep(state: LedgerState, intents: Sequence[Intent], probe: Callable[[str], 
 
 
 def _observe(draft: StateDraft, intent: Intent, seen: GraphProbe, at: str) -> None:
-    """Record what was seen of a graph whose create or migration is rolled forward."""
-    if seen.reading is not None:
+    """Record what was seen of a graph whose create, migration or restore is rolled forward."""
+    if seen.reading is not None and seen.live is not None:
         found = Seen(seen.reading.incarnation, seen.reading.rows, seen.reading.manifest_version)
-        wanted = intent.desired_schema_digest
-        draft.observe_graph(intent.graph_id, found, wanted, wanted, uri=intent.graph_uri, at=at)
+        wanted = intent.desired_schema_digest or seen.live
+        draft.observe_graph(intent.graph_id, found, seen.live, wanted, uri=intent.graph_uri, at=at)
 
 
 def _mark(draft: StateDraft, graph: str, record: StatusRecord) -> None:
@@ -152,13 +159,35 @@ def _schema_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
     return _Row.KEEP
 
 
+def _restore_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
+    """The row of a restore; what is not known of it is reported."""
+    graph = graph_address(intent.graph_id)
+    if seen.deleted or seen.existence is Existence.ABSENT or intent.restores is None:  # R0
+        return _Row.RETIRE
+    if seen.reading is None or seen.existence is Existence.UNKNOWN:  # R1
+        return _unverifiable(found, intent)
+    if seen.reading.incarnation != intent.incarnation:  # R0
+        return _Row.RETIRE
+    recorded = draft.resources.get(intent.address)
+    if recorded is not None and recorded.digest == restore_digest(intent.graph_id, intent.restores):  # R2
+        return _Row.RECORDED
+    if seen.restored is None:  # R5
+        detail = (
+            f"operation {intent.operation_id} may have restored rows: the versions that say it are no longer kept; "
+            "to restore them again, approve again"
+        )
+        found.add(Code.CLUSTER_RECOVERY_PENDING, graph, detail, severity=Severity.WARNING)
+        return _Row.SPEND
+    return _Row.FORWARD if seen.restored else _Row.RETIRE  # R3, R4
+
+
 def _delete_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
     graph = graph_address(intent.graph_id)
     if seen.existence is Existence.UNKNOWN:
         return _unverifiable(found, intent)
     recorded = graph in draft.resources
     if seen.deleted or seen.existence is Existence.ABSENT:
-        return _Row.FORWARD if recorded else _Row.DELETED  # D3, D2, D4
+        return _Row.FORWARD if recorded else _Row.RECORDED  # D3, D2, D4
     if _is_restored(intent, seen):  # D5
         detail = (
             f"operation {intent.operation_id} deleted it, and it was restored since; to delete it again, approve again"
@@ -186,3 +215,7 @@ def _unverifiable(found: Diagnostics, intent: Intent) -> _Row:
     detail = f"operation {intent.operation_id} ({intent.kind}) cannot be verified: the graph does not open"
     found.add(Code.CLUSTER_RECOVERY_PENDING, graph_address(intent.graph_id), detail)
     return _Row.KEEP
+
+
+_ROWS = {IntentKind.GRAPH_DELETE: _delete_row, IntentKind.GRAPH_RESTORE: _restore_row}
+"""How the row of an operation is found; that of a create or a migration by `_schema_row`."""

@@ -11,7 +11,7 @@ from gitops.core.fault_points import FAULT_POINTS
 from tests.support.code_texts import modules
 from tests.support.pages import ROOT, read_page
 
-_ROW = r"\b[CSD]\d\b"
+_ROW = r"\b[CSRD]\d\b"
 _REACHING = {"reach", "_fault_before", "_fault_after"}
 
 
@@ -58,5 +58,5 @@ def test_a_name_is_an_area_and_a_moment_and_is_explained():
 def test_the_page_of_recovery_has_every_row_of_the_sweep():
     rows = re.findall(_ROW, (ROOT / "gitops/plan/recovery_rules.py").read_text(encoding="utf-8"))
     assert re.findall(rf"^\| ({_ROW}) \|", read_page("recovery.md"), re.MULTILINE) == sorted(
-        set(rows), key=lambda row: ("CSD".index(row[0]), row)
+        set(rows), key=lambda row: ("CSRD".index(row[0]), row)
     )

@@ -383,6 +383,25 @@ def test_rows_of_an_earlier_version_come_back_once(case: Case) -> None:
     assert case.engine.restore(case.uri, order, actor="ann") == 5
 
 
+def test_a_restore_is_found_by_its_number_and_refused_where_a_later_operation_was(case: Case) -> None:
+    case.make(TOWNS)
+    _load(case, "City", 2)
+    _load(case, "City", 3)
+    order = RestoreOrder(2, ("City",))
+    assert not case.engine.was_restored(case.uri, 7, 3)
+    assert case.engine.restore(case.uri, order, actor=None, fence=7) == 4
+    _load(case, "City", 4)
+    case.engine.fence(case.uri, 8)
+    found = [
+        (fence, since, case.engine.was_restored(case.uri, fence, since)) for fence in (6, 7, 8) for since in (3, 4)
+    ]
+    assert [(fence, since) for fence, since, there in found if there] == [(7, 3)]
+    with pytest.raises(ConflictError) as refused:
+        case.engine.restore(case.uri, order, actor=None, fence=7)
+    assert _code(refused) == "graph_fenced"
+    assert case.engine.read(case.uri).fence == 8
+
+
 def test_what_cannot_be_restored_is_refused_and_nothing_changes(case: Case) -> None:
     case.make(TOWNS)
     _load(case, "City", 2)

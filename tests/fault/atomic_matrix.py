@@ -25,13 +25,14 @@ from gitops.model.outcome import ApplyOutcome, VerbOutcome
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.matrix import OLD, Run, Starts, die, locked_by, perform, succeed, visits
 from tests.fault.matrix_stores import ATOMIC_SCENES, BranchScene
-from tests.fault.matrix_world import MADE, OTHER, PARTS, WHOLE, Scene
+from tests.fault.matrix_world import MADE, OTHER, PARTS, RESTORING, WHOLE, Scene
 
 PROGRAM = "tests.fault.atomic_matrix"
 TABLE = "atomic-matrix"
 """The property by which a run tells the table what became of its deaths."""
 COMMIT = "changeset.commit.before_write"
 STAGED, DELETE = "cluster_apply.after_schema_apply", "cluster_apply.before_graph_delete"
+EXTRA = "extra"
 ROWS = {name: [{"type": "Person", "data": {"handle": name}}] for name in ("wide", "slim", "more")}
 
 
@@ -111,9 +112,12 @@ STORIES: Mapping[str, Callable[[Scene, Faults | None], VerbOutcome]] = {
     "give-up": _give_up,
     "retry": _retry,
     "bot": _bot,
+    "restore": land,
+    "withdrawn": lambda scene, faults: apply(scene.workspace(faults)),
 }
 """`resume` comes after a death among what is staged, `forward` after one behind the pivot, `finish` after a delete that was
-refused behind the commit, `other` where something else is declared after a death. `take-back` is a run that fails."""
+refused behind the commit, `other` where something else is declared after a death. `take-back` is a run that fails. `restore`
+brings rows back, and so does `withdrawn`, which lands what it can and whose restore is declared no longer when it has died."""
 
 
 _WHOLLY = ("whole", "take-back", "other")
@@ -166,6 +170,11 @@ class AtomicStarts(Starts):
     def _finish(self) -> Scene:
         return self._once("finish", self._whole, _leave_unfinished)
 
+    def _restore(self) -> Scene:
+        return self._once("restore", self._ground, _bring_back)
+
+    _withdrawn = _restore
+
     def _retry(self) -> Scene:
         return self._once("retry", self._whole, lambda scene: _fail(scene, None))
 
@@ -179,6 +188,14 @@ def _make(scene: Scene) -> None:
         scene.load(graph, records)
     # Who approves from a clone knows of the rows in a bucket what the ledger recorded.
     succeed(refresh(scene.workspace()))
+
+
+def _bring_back(scene: Scene) -> None:
+    """Graph `wide` gets a row more than it had in version 2, and its rows of then are to come back."""
+    scene.load("wide", [{"type": "Person", "data": {"handle": EXTRA}}])
+    succeed(refresh(scene.workspace()))
+    scene.edit(RESTORING)
+    succeed(scene.approve("restore.wide"))
 
 
 def _declare(scene: Scene, files: Mapping[str, str]) -> None:

@@ -11,10 +11,10 @@ from gitops.core.errors import GitopsError
 from gitops.graph import read_log, show
 from gitops.model.address import Address
 from gitops.model.changeset import BLOCKING, Changeset, ChangesetState
-from tests.fault.atomic_matrix import ROWS, STORIES, land, unlock
+from tests.fault.atomic_matrix import EXTRA, ROWS, STORIES, land, unlock
 from tests.fault.matrix import OLD
 from tests.fault.matrix_recovery import require_as_declared
-from tests.fault.matrix_world import PEOPLE, WHOLE, Scene
+from tests.fault.matrix_world import OTHER, PEOPLE, WHOLE, Scene
 
 
 class Ending(StrEnum):
@@ -77,10 +77,14 @@ def recover(scene: Scene, story: str, dead: Found) -> tuple[Ending, str]:
         by = "bot"
     elif story == "give-up":
         _give_up_again(scene, dead)
+    elif story == "withdrawn":
+        scene.edit(OTHER)
     outcome = land(scene)
     assert outcome.ok, [d.message for d in outcome.diagnostics]
     assert outcome.converged
     now = look(scene)
+    if story == "withdrawn":
+        _require_explained(scene, dead)
     if not dead.open:
         return (Ending.DONE if dead.applied == now.applied else Ending.UNBEGUN), by
     (record,) = dead.open
@@ -89,6 +93,21 @@ def recover(scene: Scene, story: str, dead: Found) -> tuple[Ending, str]:
         return Ending.BACK, by
     forward = record.state not in BLOCKING or dead.schema == WHOLE["knowledge.pg"]
     return (Ending.FORWARD if forward else Ending.RESUMED), by
+
+
+def _require_explained(scene: Scene, dead: Found) -> None:
+    """Rows that are back have a record: of the dead run, or of the recovery that found them."""
+    state = scene.stores.ledger.view().state
+    assert state is not None
+    recovered = ["graph_restore" in record.values() for record in state.recovery_records.values()]
+    assert any(recovered) == (_restored(scene) and "restore.wide" not in dead.applied)
+
+
+def _restored(scene: Scene) -> bool:
+    """Whether rows of graph `wide` came back; that is done once at most."""
+    made = [version.operation for version in read_log(scene.stores.graph_uri("wide"))].count("restore")
+    assert made <= 1
+    return made == 1
 
 
 def _give_up_again(scene: Scene, dead: Found) -> None:
@@ -117,7 +136,7 @@ def require_landed(scene: Scene) -> None:
     _require_graphs(scene, graphs)
     used = {a.approval_id for a in ledger.approvals().documents if a.consumed_at}
     assert used == set(state.approval_records)
-    assert len(used) == (OLD not in desired.resources)
+    assert len(used) == (OLD not in desired.resources) + _restored(scene)
 
 
 def _require_records(scene: Scene) -> None:
@@ -145,7 +164,9 @@ def _require_graphs(scene: Scene, graphs: set[str]) -> None:
     assert [{name: row[name] for name in PEOPLE[0]} for row in people] == PEOPLE
     for graph in ROWS:
         kind = "Human" if b"Human" in scene.desired.resources[f"schema.{graph}"].content else "Person"
-        assert [row["handle"] for row in show.read_rows(stores.graph_uri(graph), kind, 10)] == [graph]
+        loaded = [version.operation for version in read_log(stores.graph_uri(graph))].count("load")
+        more = [EXTRA] if loaded > 1 and not _restored(scene) else []
+        assert [row["handle"] for row in show.read_rows(stores.graph_uri(graph), kind, 10)] == [graph, *more]
     # A migration is carried out once, and once more after each time that it was taken back.
     made = [version.operation for version in read_log(stores.graph_uri("wide"))].count("migrate")
     assert made % 2 == (scene.desired.resources["schema.wide"].content == WHOLE["wide.pg"].encode())

@@ -99,6 +99,13 @@ PARTS: Files = {**WHOLE, "more.pg": 'node Human @rename_from("Person") {\n  hand
 """The same with a second migration that cannot be taken back: two parts."""
 OTHER: Files = {**MADE, "changed.gq": _people("changed", "born")}
 """What else may be declared when an interrupted run is to be gone on with."""
+RESTORING: Files = {
+    **OTHER,
+    "cluster.yaml": json.dumps(
+        json.loads(MADE["cluster.yaml"]) | {"restores": {"wide": {"version": 2, "types": ["Person"]}}}, indent=1
+    ),
+}
+"""The same, and the rows that graph `wide` had in version 2."""
 DECLARED = frozenset({*AFTER, *WHOLE})
 """The names of all files of a cluster folder."""
 PEOPLE = [{"handle": "ada", "born": 1815}, {"handle": "alan", "born": 1912}, {"handle": "grace", "born": 1906}]

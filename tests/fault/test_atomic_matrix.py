@@ -30,6 +30,8 @@ _EXPECTED = {
     "give-up": {Ending.BACK},
     "retry": {Ending.RESUMED, Ending.FORWARD},
     "bot": {Ending.RESUMED, Ending.FORWARD},
+    "restore": {Ending.RESUMED},
+    "withdrawn": {Ending.BACK},
 }
 """What has to become of some deaths of a run."""
 

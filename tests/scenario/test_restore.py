@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gitops.graph import show
+from gitops.graph import read_log, show
 from gitops.graph.history.verify import verify_graph
+from gitops.ledger.layout import LOCK
 from tests.scenario.test_way_back import TWO, load, load_rows
-from tests.support.cluster import SCHEMA, Cluster, FailAt, codes, found, lance_engine, rulings
+from tests.support.cluster import SCHEMA, Cluster, DoAt, FailAt, codes, found, lance_engine, rulings
 
 TOWNS = f"{TWO}edge Lives: Person -> City\n"
 
@@ -95,9 +96,11 @@ def test_a_run_that_ends_after_the_restore_is_run_again(cluster, atomic):
     first = cluster.apply(faults=FailAt("cluster_apply.before_state_write"), atomic=atomic)
     assert not first.state_written
     assert rows(cluster) == 4
+    assert [each["kind"] for each in cluster.sidecars][-1] == "graph_restore"
     assert cluster.apply(atomic=atomic).converged
     assert rows(cluster) == 4
     assert cluster.plan().plan.changes == ()
+    assert restores(cluster) == 1
 
 
 @pytest.mark.parametrize("atomic", [False, True])
@@ -122,3 +125,108 @@ def test_an_edge_whose_end_is_gone_refuses_the_whole_restore(tmp_path, atomic):
     assert [row["name"] for row in show.read_rows(cluster.uri("knowledge"), "City", 10)] == ["n0", "n1"]
     report = verify_graph(cluster.uri("knowledge"), deep=True)
     assert [each for each in report.findings if each.code != "unreferenced"] == []
+
+
+class Death(BaseException):
+    """The end of a process."""
+
+
+def die():
+    raise Death
+
+
+def dead(cluster, point, *, atomic=False):
+    """Declare and approve a restore, whose run ends at a point as a process that is killed; the lock of it is removed."""
+    declare(cluster)
+    assert cluster.approve("restore.knowledge").ok
+    with pytest.raises(Death):
+        cluster.apply(faults=DoAt(point, die), atomic=atomic)
+
+
+def restores(cluster):
+    """How often rows were restored."""
+    if cluster.engine is cluster.twin:
+        return len(cluster.twin._graphs[cluster.uri("knowledge")].restores)
+    return [version.operation for version in read_log(cluster.uri("knowledge"))].count("restore")
+
+
+BEFORE, AFTER = "cluster_apply.before_graph_restore", "cluster_apply.after_graph_restore"
+LATE = "cluster_apply.before_state_write"
+
+
+@pytest.mark.parametrize("point", [BEFORE, AFTER, LATE])
+def test_a_restore_of_a_run_that_died_is_recorded_if_it_happened_and_done_once(cluster, point):
+    dead(cluster, point)
+    assert restores(cluster) == (point != BEFORE)
+    outcome = cluster.apply()
+    assert outcome.converged, outcome.diagnostics
+    assert "restore.knowledge" in cluster.state.resources
+    finished = [d.path for d in outcome.diagnostics if d.code == "cluster_recovery_rolled_forward"]
+    assert finished.count("graph.knowledge") == (1 if point == BEFORE else 2)
+    assert (rows(cluster), restores(cluster)) == (4, 1)
+    assert not cluster.sidecars
+    assert cluster.plan().plan.changes == ()
+
+
+@pytest.mark.parametrize("point", [BEFORE, AFTER])
+def test_rows_that_a_dead_run_restored_are_recorded_though_something_else_is_declared(cluster, point):
+    dead(cluster, point)
+    if point == AFTER:
+        # Rows that came since do not hide what happened.
+        load(cluster, "City", "name", 1) if cluster.engine is not cluster.twin else cluster.twin.load(
+            cluster.uri("knowledge"), 5
+        )
+    del cluster.options["restores"]
+    cluster.save()
+    kept = rows(cluster)
+    outcome = cluster.apply()
+    assert outcome.ok
+    assert outcome.converged
+    kinds = [record["kind"] for record in cluster.state.recovery_records.values()]
+    assert ("graph_restore" in kinds) == (point == AFTER)
+    assert ("restore.knowledge" in rulings(outcome.changes)) == (point == AFTER)
+    assert (rows(cluster), "restore.knowledge" in cluster.state.resources) == (kept, False)
+    # What was used by the dead run does not permit the same again; what was not used still does.
+    declare(cluster)
+    waits = rulings(cluster.plan().plan.changes)["restore.knowledge"] == "create blocked:approval_required"
+    assert waits == (point == AFTER)
+
+
+@pytest.mark.parametrize("point", [BEFORE, AFTER, "changeset.commit.before_write"])
+def test_an_atomic_run_that_died_goes_on_with_its_restore(cluster, point):
+    dead(cluster, point, atomic=True)
+    assert cluster.plan().lands
+    outcome = cluster.apply(atomic=True)
+    assert outcome.converged, outcome.diagnostics
+    ended = {result.node_id: result.outcome for result in outcome.results}["restore.knowledge"]
+    assert ended == ("done" if point == BEFORE else "unchanged")
+    assert (rows(cluster), restores(cluster)) == (4, 1)
+    assert not cluster.sidecars
+
+
+def test_what_an_atomic_run_restored_is_gone_on_with_before_anything_else_is_applied(cluster):
+    dead(cluster, AFTER, atomic=True)
+    declared = cluster.options.pop("restores")
+    cluster.save()
+    refused = cluster.apply(atomic=True)
+    assert "restore.knowledge, which cannot be taken back" in found(refused, "cluster_recovery_pending").message
+    assert not cluster.plan().lands
+    cluster.options["restores"] = declared
+    cluster.save()
+    assert cluster.apply(atomic=True).converged
+
+
+def test_a_slow_run_whose_lock_was_broken_restores_nothing_any_more(cluster):
+    """The next run found that nothing had happened, and has settled that."""
+    declare(cluster)
+    cluster.approve("restore.knowledge")
+
+    def another() -> None:
+        cluster.plant(LOCK, None)
+        del cluster.options["restores"]
+        cluster.save()
+        assert cluster.apply().ok
+
+    slow = cluster.apply(faults=DoAt(BEFORE, another))
+    assert not slow.ok
+    assert restores(cluster) == 0

@@ -36,6 +36,7 @@ class MemoryGraph:
     deleted: bool = False
     earlier: list[tuple[int, bytes, int]] = field(default_factory=list)
     restored: RestoreOrder | None = None
+    restores: list[tuple[int, int]] = field(default_factory=list)
 
 
 class MemoryEngine:
@@ -202,9 +203,22 @@ class MemoryEngine:
         graph = self._opened(uri)
         return 0 if graph.restored == order else graph.rows
 
-    def restore(self, uri: str, order: RestoreOrder, *, actor: str | None, incarnation: str | None = None) -> int:
+    def was_restored(self, uri: str, fence: int, since: int) -> bool:
+        """By the numbers of operations, as they were given."""
+        return any(number == fence and version > since for number, version in self._opened(uri).restores)
+
+    def restore(
+        self,
+        uri: str,
+        order: RestoreOrder,
+        *,
+        actor: str | None,
+        incarnation: str | None = None,
+        fence: int | None = None,
+    ) -> int:
         """All rows of the graph are those of the version."""
         graph = self._opened(uri)
+        self._check_fence(uri, graph, fence)
         if incarnation not in (None, graph.incarnation):
             raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
         self.check_restore(uri, order, graph.source or b"")
@@ -212,8 +226,12 @@ class MemoryEngine:
         if (order, rows) == (graph.restored, graph.rows):
             return graph.version
         graph.earlier.append((graph.version, graph.source or b"", graph.rows))
+        self._faults.reach("engine.restore.before_publish")
         graph.rows, graph.version, graph.restored = rows, graph.version + 1, order
+        graph.fence = max(fence or 0, graph.fence)
+        graph.restores.append((graph.fence, graph.version))
         graph.actors.append(actor)
+        self._faults.reach("engine.restore.after_publish")
         return graph.version
 
     def fence(self, uri: str, fence: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.gc import Retention, collect_garbage
@@ -73,3 +74,19 @@ def test_gc_keeps_the_version_before_a_restore_for_a_time(uri: str) -> None:
         found = [n for n in (4, 3, 2, 1) if find_manifest(open_snapshot(uri).store, n) is not None]
         assert found == kept
     assert _names(uri) == "ab"
+
+
+def test_whether_it_happened_is_not_known_once_its_version_is_gone(uri: str) -> None:
+    engine = LanceEngine(FixedClock(START), SequentialIds(500_000))
+    engine.restore(uri, RestoreOrder(2, ("City",)), actor=None, fence=7)
+    _load(uri, "x")
+    _load(uri, "y")
+    assert engine.was_restored(uri, 7, 3)
+    context = WriteContext(FixedClock(START + timedelta(days=9)), SequentialIds(700_000))
+    collect_garbage(uri, context, Retention(keep_versions=1, older_than=timedelta(0), grace=timedelta(0)))
+    with pytest.raises(GitopsError) as unknown:
+        engine.was_restored(uri, 7, 3)
+    assert unknown.value.code == "graph_version_gone"
+    # No version since then could be it.
+    assert not engine.was_restored(uri, 8, 3)
+    assert not engine.was_restored(uri, 7, 6)

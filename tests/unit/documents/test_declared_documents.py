@@ -82,7 +82,9 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("entry.emergency.json", "entry.countersign.json"),
         3: ("entry_3.json",),
     },
-    "gitops.ledger.documents.INTENT": {1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json")},
+    "gitops.ledger.documents.INTENT": {
+        1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json", "intent.restore.json")
+    },
     "gitops.ledger.documents.LOCK": {1: ("lock.json",)},
     "gitops.ledger.documents.SOUND": {1: ("sound_1.json",)},
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
