@@ -162,11 +162,11 @@ def _schema_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gra
 def _restore_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: GraphProbe) -> _Row:
     """The row of a restore; what is not known of it is reported."""
     graph = graph_address(intent.graph_id)
-    if seen.deleted or seen.existence is Existence.ABSENT or intent.restores is None:  # R0
+    if seen.deleted or seen.existence is Existence.ABSENT:  # R0
         return _Row.RETIRE
     if seen.reading is None or seen.existence is Existence.UNKNOWN:  # R1
         return _unverifiable(found, intent)
-    if seen.reading.incarnation != intent.incarnation:  # R0
+    if seen.reading.incarnation != intent.incarnation or intent.restores is None:  # R0
         return _Row.RETIRE
     recorded = draft.resources.get(intent.address)
     if recorded is not None and recorded.digest == restore_digest(intent.graph_id, intent.restores):  # R2

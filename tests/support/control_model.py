@@ -183,8 +183,10 @@ def swept(seen: Seen) -> Forecast:
                     cast.used |= _told(sidecar)
             elif _is_restored(seen, graph, sidecar):  # D5; D1 changes nothing
                 cast.used |= _told(sidecar)
-        elif absent:  # C1, S0
+        elif absent:  # C1, S0, R0
             keep = False
+        elif kind == "graph_restore":  # R0, R1: nothing is restored here
+            keep = seen.live[graph] is None and graph not in seen.deleted
         else:
             keep = _keeps(cast, graph, kind, sidecar["desired_schema_digest"])
         if keep:
