@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 
 from gitops.core.dataclass import dataclass
@@ -119,16 +119,14 @@ class AccessDiff:
         """The rows that permit more."""
         return tuple(row for row in self.rows if row.gain)
 
-    def gated(self, classes: Collection[str]) -> tuple[AccessRow, ...]:
-        """The gains of these classes that a change of policies gives.
+    @property
+    def widenings(self) -> tuple[AccessRow, ...]:
+        """The gains that a change of policies gives.
 
         What is created has nothing to protect yet, and a new query of a graph is no change of a policy: neither is among them.
         """
-        return tuple(
-            row
-            for row in self.gains
-            if row.row_class in classes and row.scope not in self.new_scopes and row.cause.kind is not CauseKind.QUERY
-        )
+        query = CauseKind.QUERY
+        return tuple(r for r in self.gains if r.scope not in self.new_scopes and r.cause.kind is not query)
 
 
 def place_of(scope: str) -> str:

@@ -66,11 +66,6 @@ class AccessState:
         return frozenset((CLUSTER_SCOPE, *map(graph_address, self.queries))) if self.queries else frozenset()
 
     @property
-    def unguarded(self) -> bool:
-        """Whether no policy is in force anywhere, so that how the server is started decides."""
-        return bool(self.queries) and not any(scope in self.bound for scope in self.scopes)
-
-    @property
     def digest(self) -> str:
         """Identifies all of it by the digests of the policies, their bindings, and the queries by name."""
         return canonical_digest(

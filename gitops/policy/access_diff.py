@@ -36,7 +36,7 @@ def access_diff(before: AccessState, after: AccessState) -> AccessDiff:
         key=lambda row: (not row.gain, classes.index(row.row_class), row.scope, row.action, row.queries, row.branches)
     )
     new = after.scopes - before.scopes
-    return AccessDiff(before.digest, after.digest, tuple(rows), new, tuple(unread), after.unguarded)
+    return AccessDiff(before.digest, after.digest, tuple(rows), new, tuple(unread))
 
 
 def _differs(before: AccessState, after: AccessState, scope: str) -> bool:

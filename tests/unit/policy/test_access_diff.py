@@ -50,7 +50,7 @@ def test_larger_group_of_a_rule_is_a_gain_with_rule_line_and_cause() -> None:
     assert (first.cause.words, first.cause.line) == ("rule: group editors -> staff", 17)
     assert (first.actors.union, first.actors.minus) == (("staff",), ("editors",))
     assert diff.rows[1].except_branches == ("main",)
-    assert widening_words(diff.gated(["protected"])) == "widens access: change on main of knowledge for 11 actors"
+    assert widening_words((row for row in diff.widenings if row.row_class is AccessClass.PROTECTED)) == "widens access: change on main of knowledge for 11 actors"
 
 
 def test_branch_that_leaves_the_protected_ones_still_counts_as_protected() -> None:
@@ -60,7 +60,7 @@ def test_branch_that_leaves_the_protected_ones_still_counts_as_protected() -> No
     assert [told(row) for row in diff.rows] == [
         ("+protected", "change", "graph.knowledge", 1, "editing", CauseKind.PROTECTED_BRANCHES)
     ]
-    assert diff.gated(["protected"]) == diff.rows
+    assert diff.widenings == diff.rows
 
 
 def test_rules_that_are_reordered_or_renamed_are_no_difference() -> None:
@@ -75,7 +75,6 @@ def test_last_policy_of_a_graph_removed_lets_every_token_read_and_takes_the_rest
     assert [told(row) for row in gains] == [("+read", "read", "graph.knowledge", 0, None, CauseKind.BINDING)]
     assert gains[0].actors.others
     assert {row.action for row in diff.rows if not row.gain} == {"change", "invoke_query", "run"}
-    assert diff.unguarded
 
 
 def test_one_of_two_rules_that_permit_the_same_is_lost_without_a_row() -> None:
@@ -90,7 +89,7 @@ def test_new_query_is_run_by_those_who_may_invoke_it_and_is_not_gated() -> None:
         ("+run", "run", "graph.knowledge", 1, "stored-queries", CauseKind.QUERY)
     ]
     assert diff.rows[0].queries == ("add_person",)
-    assert diff.gated(list(AccessClass)) == ()
+    assert diff.widenings == ()
 
 
 def test_after_a_policy_that_cannot_be_read_every_right_is_a_gain() -> None:
@@ -106,7 +105,7 @@ def test_new_graph_has_nothing_to_protect() -> None:
     diff = access_diff(AccessState(), state())
 
     assert {row.cause.kind for row in diff.rows} == {CauseKind.GRAPH}
-    assert diff.gated(list(AccessClass)) == ()
+    assert diff.widenings == ()
 
 
 @pytest.mark.parametrize(
