@@ -86,6 +86,9 @@ def _gates(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     for name in sorted(before.gates ^ after.gates):
         removed = name in before.gates
         yield "needs an approval, too", name if removed else None, None if removed else name, removed
+    for name in sorted(before.widening ^ after.widening):
+        removed = name in before.widening
+        yield "a policy that widens access needs an approval for", *((name, None) if removed else (None, name)), removed
     old, new = before.data_growth, after.data_growth
     if old != new:
         said = [f"{each.percent} % or {each.rows} rows" for each in (old, new)]

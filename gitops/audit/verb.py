@@ -13,6 +13,7 @@ Per entry, in order; the first step that fails is the finding, and nothing after
 8. Its source commit continues the one before and has the folder, the configuration, the keys and the authors that the entry
    names (where the repository has the commit), and a converged state is what that commit declares.
 9. Its migrations have the gates that their steps need, as `gitops.audit.migrations` says, where sources have the schema texts.
+10. Its policies have the gates that what they permit more needs, as `gitops.audit.policies` says.
 
 Then the ledger as a whole is compared with what witnesses know of it (`gitops.audit.heads`).
 
@@ -29,6 +30,7 @@ from gitops.audit.adoption import check_adoption
 from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
 from gitops.audit.heads import find_contradictions
 from gitops.audit.migrations import check_migrations
+from gitops.audit.policies import check_policies
 from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
 from gitops.audit.revocations import check_revocation_records, check_revocations, revocation_notes
 from gitops.audit.scope import check_place, check_scope
@@ -180,6 +182,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     _check_blobs(walk, found, state)  # 7
     check_source(walk, found, state, recorded)  # 8
     check_migrations(walk, found)  # 9
+    check_policies(walk, found, state)  # 10
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state

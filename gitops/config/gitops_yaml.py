@@ -18,6 +18,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.language.suggest import did_you_mean
 from gitops.language.yaml import YamlError, parse_yaml, to_plain
+from gitops.model.access import AccessClass
 from gitops.model.address import is_name
 
 __all__ = [
@@ -110,7 +111,8 @@ class ApprovalRule:
     `accounts` says which person a forge account is, by the number that the forge never gives to anybody else. `via_forge`
     are the kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` asks for the
     forge's own verdict on top. `break_glass` are those who may act alone in an emergency. `gates` are reversible changes that
-    also need an approval: `lossy` ones remove types or properties of a graph that holds rows.
+    also need an approval: `lossy` ones remove types or properties of a graph that holds rows. `widening` are classes of
+    permissions whose gain by a change of a policy needs one.
     """
 
     allowed_signers: str = DEFAULT_SIGNERS
@@ -123,6 +125,7 @@ class ApprovalRule:
     forge_verdict: bool = False
     break_glass: tuple[str, ...] = ()
     gates: tuple[Literal["lossy"], ...] = ()
+    widening: tuple[str, ...] = ()
     data_growth: GrowthRule = GrowthRule()
 
 
@@ -218,6 +221,7 @@ _CONFIG = mapping(
                 "forge_verdict": truth,
                 "break_glass": listed(_PRINCIPAL),
                 "gates": listed(choice("lossy")),
+                "widening": listed(choice(*AccessClass)),
                 "data_growth": mapping(GrowthRule, {"percent": whole(0, 1000), "rows": whole(0, 10**12)}),
             },
         ),

@@ -73,6 +73,7 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         forge_verdict=rule.forge_verdict,
         break_glass=frozenset(rule.break_glass),
         gates=frozenset(rule.gates),
+        widening=frozenset(rule.widening),
         data_growth=DataGrowth(rule.data_growth.percent, rule.data_growth.rows),
         repository=config.repository,
         ledger_store=config.ledger.store,

@@ -70,4 +70,13 @@ policy_evaluation_failed | E | a request could not be decided
 graph_id_unservable | W | a graph has an id that no server can serve
   the id has other characters than letters, digits and -, is too long, or is policies, healthz, openapi or graphs
   -> give the graph another id in cluster.yaml; what is applied needs a new graph: gitops graph export GRAPH --output FILE
+access_widened | W | a policy permits more than before
+  a rule, a group, the protected branches or a binding changes so that actors may do what they could not do
+  -> look at the rows of access: gitops plan; where that is not meant, narrow the rule that a row names
+access_unguarded | W | no policy is in force from now on
+  no graph and not the server has a policy afterwards, so that how the server is started decides who may do what
+  -> bind a policy in cluster.yaml, or start the server so that only the expected tokens exist
+access_before_unknown | W | what a recorded policy permits is not known
+  its text in the ledger cannot be read by this release, or the ledger does not record what it is bound to
+  -> look at each row of access: all that is permitted afterwards counts as gained
 """

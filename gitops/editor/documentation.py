@@ -135,6 +135,7 @@ approvals.via_forge | For which kinds of change a review on the forge counts as 
 approvals.forge_verdict | Whether the forge itself has to report the change request as approved, too. Default: false.
 approvals.break_glass | The principals who may approve alone in an emergency.
 approvals.gates | Reversible changes that need an approval, too: `lossy` removes types or properties of a graph with rows.
+approvals.widening | The classes of permissions whose gain by a change of a policy needs an approval. Default: none.
 approvals.data_growth | How many more rows than its approver saw an approval of a change of data covers.
 approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000. Default: 10.
 approvals.data_growth.rows | In rows. Default: 1000.

@@ -25,6 +25,7 @@ _WORDS = {
     "approvals.via_forge": ("reversible", "irreversible"),
     "approvals.forge_verdict": _TRUTH,
     "approvals.gates": ("lossy",),
+    "approvals.widening": ("control", "protected", "write", "export", "read", "run"),
     "apply.fail_fast": _TRUTH,
     "apply.atomicity": ("atomic", "best_effort"),
     "apply.queue": ("one_per_merge", "coalesce"),

@@ -49,7 +49,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessCause:
-    """Why somebody gains or loses something: of `subject`, a group, a rule or a policy; in words.
+    """Why actors gain or lose something: of `subject`, a group, a rule or a policy; in words.
 
     `line` is where the rule is, if it is one that is there afterwards.
     """
@@ -62,7 +62,7 @@ class AccessCause:
 
 @dataclass(frozen=True, slots=True)
 class Actors:
-    """Whom a row is about: `members` by name, and with `others` every valid token of nobody who is in a group.
+    """Whom a row is about: `members` by name, and with `others` every valid token of actors in no group.
 
     `union` and `minus` are up to three groups that give exactly these actors, `*` for all; both are empty where no groups do.
     """
@@ -94,6 +94,7 @@ class AccessRow:
     except_branches: tuple[str, ...]
     queries: tuple[str, ...]
     actors: Actors
+    policy: str | None
     rule: str | None
     file: str | None
     line: int | None
@@ -123,7 +124,7 @@ class AccessDiff:
     def widenings(self) -> tuple[AccessRow, ...]:
         """The gains that a change of policies gives.
 
-        What is created has nothing to protect yet, and a new query of a graph is no change of a policy: neither is among them.
+        What is created has nothing to protect yet, and a new query of a graph changes no policy: neither is among them.
         """
         query = CauseKind.QUERY
         return tuple(r for r in self.gains if r.scope not in self.new_scopes and r.cause.kind is not query)

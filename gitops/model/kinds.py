@@ -40,7 +40,7 @@ class Situation:
     recorded to be bound to, None where the ledger does not say which. `givers`: per policy that takes a graph or the cluster, the
     policies that let go of it. `gates`: kinds of reversible change that the rules
     gate. `gated`: addresses whose change has a gate. `unread`: addresses whose data was not read for this plan, so that what is
-    recorded of it may have changed.
+    recorded of it may have changed. `widened` says per policy whose change needs an approval for it what that permits more.
     """
 
     pending: frozenset[str]
@@ -54,6 +54,7 @@ class Situation:
     unread: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
         """Whether the graph is deleted by this plan, with permission."""
@@ -66,11 +67,16 @@ class Situation:
         return any(graph in self.pending or not self.delete_approved(graph) for graph in graphs)
 
     def stays(self, policy: Address) -> bool:
-        """Whether a policy stays as it is since it guards a graph, or takes a scope that another one keeps for such a reason."""
+        """Whether a policy stays as it is: it guards a graph, or waits for an approval, or takes a scope that another one keeps.
+
+        So does one that would let go of a scope to a policy that waits for an approval: nothing would guard that until then.
+        """
+        if any(policy in givers and self.is_shut(taker) for taker, givers in self.givers.items()):
+            return True
         reached, pending = {policy}, [policy]
         while pending:
             each = pending.pop()
-            if self.guards(each) or (each != policy and self._waits_itself(each)):
+            if self.is_shut(each) or self.guards(each) or (each != policy and self._waits_itself(each)):
                 return True
             found = set(self.givers.get(each, ())) - reached
             reached |= found
@@ -84,7 +90,7 @@ class Situation:
 
     def unguarded(self, graph: str) -> bool:
         """Whether a graph that is created would be without a policy that it is bound to, since that policy stays as it is."""
-        if graph not in self.created or not (self.deleted or self.givers):
+        if graph not in self.created or not (self.deleted or self.givers or self.widened):
             return False
         return any(graph in bound and self.stays(policy) for policy, bound in self.policy_graphs.items())
 
@@ -94,9 +100,12 @@ class Situation:
             return False
         return self.unguarded(graph) or self._gate_is_shut(graph)
 
+    def is_shut(self, address: Address) -> bool:
+        """Whether a change needs an approval that it does not have."""
+        return address in self.gated and address not in self.approved
+
     def _gate_is_shut(self, graph: str) -> bool:
-        own = (graph_address(graph), schema_address(graph))
-        return any(address in self.gated and address not in self.approved for address in own)
+        return self.is_shut(graph_address(graph)) or self.is_shut(schema_address(graph))
 
 
 class ResourceKind:
@@ -247,15 +256,23 @@ class PolicyKind(ResourceKind):
         """Published unless a graph that it is bound to waits for recovery, or for the approval of its creation.
 
         A graph whose delete waits keeps its policy: what the change declares no longer guards it. A graph and the cluster have
-        one policy, so who takes one of them waits with the policy that does not let go of it.
+        one policy, so who takes one of them waits with the policy that does not let go of it. One that widens access waits for
+        its approval, where the rules ask for one.
         """
         bound = () if change.action is Action.DELETE else situation.policy_graphs.get(change.address, ())
         if any(graph in situation.pending for graph in bound):
             return _RECOVERY_PENDING
+        if situation.is_shut(change.address):
+            return _NEEDS_APPROVAL
         waits = any(graph in situation.created and situation.waits(graph) for graph in bound)
         if waits or situation.stays(change.address):
             return _DEPENDENCY_WAITS
         return _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """Where the rules list it, what permits more than before on a graph or a server that was there."""
+        reason = situation.widened.get(change.address)
+        return None if reason is None else Gate(reason, Tier.REVERSIBLE)
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
         """The graphs that it is bound to."""

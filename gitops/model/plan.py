@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.graph.port import KeptData, MigrationPreview
+from gitops.model.access import AccessDiff
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Seen, Tier
+from gitops.model.contract import ContractBreak
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
@@ -220,50 +222,6 @@ class TextChange:
     after: bytes | None
 
 
-class BreakKind(StrEnum):
-    """How a change of a query breaks those who call it."""
-
-    REMOVED = "removed"
-    EFFECT = "effect"
-    PARAMETER_ADDED = "parameter_added"
-    PARAMETER_CHANGED = "parameter_changed"
-    PARAMETER_DROPPED = "parameter_dropped"
-    COLUMN_DROPPED = "column_dropped"
-    COLUMN_CHANGED = "column_changed"
-
-
-@dataclass(frozen=True, slots=True)
-class ContractBreak:
-    """One thing that callers of a query cannot rely on any more.
-
-    `subject` is the parameter (`$name`) or the column, `before` and `after` are its types; of an effect, `read` and `mutation`.
-    Empty is what does not exist.
-    """
-
-    query: Address
-    kind: BreakKind
-    subject: str = ""
-    before: str = ""
-    after: str = ""
-
-    @property
-    def words(self) -> str:
-        """What breaks, in a line."""
-        match self.kind:
-            case BreakKind.REMOVED:
-                return "its callers no longer find it"
-            case BreakKind.EFFECT:
-                return f"it was a {self.before} and becomes a {self.after}"
-            case BreakKind.PARAMETER_ADDED:
-                return f"callers have to give the new parameter {self.subject} of type `{self.after}`"
-            case BreakKind.PARAMETER_CHANGED | BreakKind.COLUMN_CHANGED:
-                return f"{self.kind.partition('_')[0]} {self.subject} changes from `{self.before}` to `{self.after}`"
-            case BreakKind.PARAMETER_DROPPED:
-                return f"parameter {self.subject} of type `{self.before}` is ignored from now on"
-            case BreakKind.COLUMN_DROPPED:
-                return f"column {self.subject} of type `{self.before}` leaves the result"
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedGraph:
     """What a ledger records of a graph whose schema or queries change: the accepted schema, and the texts of its queries.
@@ -298,6 +256,7 @@ class PlanInputs:
     are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is the graph of
     each change of data, where it is known, of which `unread` are only as recorded. `gates` and `data_growth` are those of the
     rules in force. `kept` has by schema address what the versions of its graph hold, if the plan leads back to an earlier folder.
+    `access` is who gains and loses what, if the changes touch that; `widening` are the classes of gains that the rules gate.
     """
 
     desired: DesiredState
@@ -318,6 +277,8 @@ class PlanInputs:
     gates: frozenset[str] = frozenset()
     data_growth: DataGrowth = field(default_factory=DataGrowth)
     kept: Mapping[Address, KeptData] | None = None
+    access: AccessDiff | None = None
+    widening: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +328,8 @@ class Plan:
     `changes` is sorted by address. The rest only explains, and is empty unless the inputs had what it is made of:
     `schema_impact`; `rule_changes`, what a change of keys and rules means; `republished`, the queries whose own text stays
     while their file changes; `breaks`, what callers of queries cannot rely on any more; `undoings` and `undo_graph`, what a plan
-    back means for each change, and in which order it undoes them.
+    back means for each change, and in which order it undoes them; `access`, who gains and loses what, with the classes of gains
+    that need an approval in `widening`.
     """
 
     config_digest: str
@@ -383,6 +345,8 @@ class Plan:
     breaks: tuple[ContractBreak, ...] = ()
     undoings: tuple[Undoing, ...] = ()
     undo_graph: ExecutionGraph = field(default_factory=ExecutionGraph)
+    access: AccessDiff | None = None
+    widening: frozenset[str] = frozenset()
 
     @property
     def edits(self) -> tuple[Change, ...]:

@@ -66,8 +66,8 @@ class TrustRoot:
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
     `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
     the principals who may act alone in an emergency. `gates` are kinds of reversible change that also need an approval (`lossy`),
-    and `data_growth` says how many more rows than its approver saw an approval covers. `repository`, `ledger_store`,
-    `forge_kind`, `forge_project` and
+    `widening` the classes of permissions whose gain by a policy needs one, and `data_growth` says how many more rows than its
+    approver saw an approval covers. `repository`, `ledger_store`, `forge_kind`, `forge_project` and
     `commands`, the permission that a command in a comment needs, are as `gitops.yaml` says. `first_digest` is the digest that
     the first release made of the same rules: of keys and approvals alone.
     """
@@ -84,6 +84,7 @@ class TrustRoot:
     forge_verdict: bool = False
     break_glass: frozenset[str] = frozenset()
     gates: frozenset[str] = frozenset()
+    widening: frozenset[str] = frozenset()
     data_growth: DataGrowth = DataGrowth()
     repository: str | None = None
     ledger_store: str = "branch"

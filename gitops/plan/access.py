@@ -1,7 +1,7 @@
 """Who gains and loses what by a change of a cluster, from the texts of its policies and queries before and after.
 
-Only what a scope depends on is read: of scopes on which nothing changes, no policy and no query is looked at. What cannot be read is
-unknown: an unknown policy permits nothing before the change, so that all that it permits afterwards is a gain.
+Only what a scope depends on is read: of scopes on which nothing changes, no policy and no query is looked at. A recorded policy
+that cannot be read permits nothing, so that all that is permitted afterwards is a gain.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerSta
     """
     kinds = {(each.address.kind, each.action) for each in changes}
     touched = any(
-        kind in (Kind.POLICY, Kind.QUERY) or (kind is Kind.GRAPH and action is not Action.UPDATE) for kind, action in kinds
+        kind in (Kind.POLICY, Kind.QUERY) or (kind is Kind.GRAPH and action is not Action.UPDATE)
+        for kind, action in kinds
     )
     declared = current.desired.resources
     if not touched or not (of_kind(declared, Kind.POLICY) or of_kind(state.resources, Kind.POLICY)):
@@ -170,7 +171,9 @@ def _touched(before: AccessSource, after: AccessSource) -> list[str]:
     """The scopes on which anything differs that decides who may do what."""
     scopes = [CLUSTER_SCOPE, *map(graph_address, sorted(before.graphs | after.graphs))]
     changed = {
-        name for name in before.policies.keys() | after.policies.keys() if before.policies.get(name) != after.policies.get(name)
+        name
+        for name in before.policies.keys() | after.policies.keys()
+        if before.policies.get(name) != after.policies.get(name)
     }
 
     def differs(scope: str) -> bool:
@@ -216,6 +219,6 @@ class _Effects:
         if digest not in self._known:
             text, found = side.text(query_address(graph, name), digest), frozenset[str]()
             with suppress(LanguageError):
-                found = frozenset(q.name.text for q in parse_queries(text or b"") if isinstance(q.body, tuple))
+                found = frozenset(q.name.text for q in parse_queries(text or b"") if q.writes)
             self._known[digest] = found
         return self._known[digest]

@@ -14,7 +14,8 @@ from gitops.language.schema import PropType
 from gitops.language.text import LanguageError
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
-from gitops.model.plan import BreakKind, ContractBreak, RecordedGraph
+from gitops.model.contract import BreakKind, ContractBreak
+from gitops.model.plan import RecordedGraph
 from gitops.model.resource import DesiredState
 
 

@@ -30,7 +30,7 @@ from gitops.model.ledger import Debt, Intent, LedgerState
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TextChange, TrustChange
 from gitops.model.scope import ScopeChange
-from gitops.model.trust import DataGrowth
+from gitops.plan.access import access_of_plan
 from gitops.plan.adoption import pending_adoption
 from gitops.plan.draft import recorded_data
 from gitops.plan.landing import (
@@ -221,13 +221,13 @@ def plan_session(
         differences=changes,
         seen=seen,
         unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
-        gates=frozenset() if rules is None else rules.gates,
-        data_growth=DataGrowth() if rules is None else rules.data_growth,
     )
+    if rules is not None:
+        inputs = replace(inputs, gates=rules.gates, data_growth=rules.data_growth, widening=rules.widening)
+    if explain or inputs.widening:
+        inputs = replace(inputs, access=access_of_plan(current, changes, state))
     if explain:
-        recorded = recorded_graphs(current, changes, {s: known for s, (_, known) in migrations.items()})
-        kept = kept_data(current, inputs.previews) if current.workspace.undoes else None
-        inputs = replace(inputs, recorded=recorded, kept=kept)
+        inputs = _explained(current, inputs, {s: known for s, (_, known) in migrations.items()})
     approvals = accept_approvals(
         current.opened.ledger,
         changes=[c for c in describe(inputs) if not (in_place and c.address.kind is Kind.CLUSTER)],
@@ -247,6 +247,13 @@ def plan_session(
         may_approve=approvals.may_approve,
     )
     return make_plan(inputs), approvals
+
+
+def _explained(current: Session, inputs: PlanInputs, migrated: Mapping[Address, Schema | None]) -> PlanInputs:
+    """The inputs with what only explains a plan: what is recorded of graphs, and what their versions keep."""
+    recorded = recorded_graphs(current, inputs.differences or (), migrated)
+    kept = kept_data(current, inputs.previews) if current.workspace.undoes else None
+    return replace(inputs, recorded=recorded, kept=kept)
 
 
 def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange | None]:

@@ -11,15 +11,15 @@ from gitops.approvals.verify import change_digest, change_form
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.model.access import AccessDiff, AccessRow, widening_words
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
+from gitops.model.contract import BreakKind, ContractBreak
 from gitops.model.kinds import Gate, Situation, rules_of
 from gitops.model.ledger import AppliedResource, LedgerState
 from gitops.model.plan import (
     ApprovalRequirement,
-    BreakKind,
-    ContractBreak,
     ExecutionGraph,
     Impact,
     Plan,
@@ -50,6 +50,8 @@ def make_plan(inputs: PlanInputs) -> Plan:
     desired, problems = inputs.desired, Diagnostics()
     changes, gates, situation, edges = _describe(inputs)
     required = _requirements(changes, gates, inputs)
+    if inputs.access is not None:
+        _report_access(inputs.access, problems)
     _report_approvals(changes, gates, required, inputs, problems)
     approved = frozenset(r.resource for r in required if r.satisfied)
     changes = classify(changes, replace(situation, approved=approved))
@@ -82,7 +84,22 @@ def make_plan(inputs: PlanInputs) -> Plan:
         undoings=undone,
         undo_graph=back,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
+        access=inputs.access,
+        widening=inputs.widening,
     )
+
+
+def _report_access(access: AccessDiff, problems: Diagnostics) -> None:
+    """What widens, what is without any policy, and what is not known of before."""
+    by_scope: dict[str, list[AccessRow]] = {}
+    for row in access.widenings:
+        by_scope.setdefault(row.scope, []).append(row)
+    for scope, rows in by_scope.items():
+        problems.add(Code.ACCESS_WIDENED, scope, widening_words(rows))
+    if access.unguarded:
+        problems.add(Code.ACCESS_UNGUARDED, "policies", "no policy is bound to anything that is served")
+    for scope in access.unread:
+        problems.add(Code.ACCESS_BEFORE_UNKNOWN, scope, "what its recorded policy permits cannot be read")
 
 
 def _report_approvals(
@@ -177,11 +194,24 @@ def _describe(
     edges = edges_near(inputs.desired.dependencies, {c.address.graph for c in changes if c.address.graph is not None})
     situation = survey(changes, edges, inputs.pending, inputs.state.resources)
     givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
-    situation = replace(situation, gates=inputs.gates, unread=inputs.unread, givers=givers)
+    widened = widened_policies(changes, inputs.access, inputs.widening)
+    situation = replace(situation, gates=inputs.gates, unread=inputs.unread, givers=givers, widened=widened)
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
     return tiered, gates, replace(situation, gated=frozenset(gates)), edges
+
+
+def widened_policies(
+    changes: Sequence[Change], access: AccessDiff | None, classes: Collection[str]
+) -> dict[Address, str]:
+    """The changed policies that widen access in one of these classes, each with what it permits more."""
+    widenings = [] if access is None else [row for row in access.widenings if row.row_class in classes]
+    found: dict[Address, str] = {}
+    for address in of_kind((change.address for change in changes), Kind.POLICY):
+        if rows := [row for row in widenings if row.policy == address.name]:
+            found[address] = widening_words(rows)
+    return found
 
 
 def diff(

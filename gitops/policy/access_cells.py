@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gitops.model.address import CLUSTER_SCOPE
 from gitops.policy.bundle import (
     BRANCH_SCOPED,
     GRAPH_ACTIONS,
@@ -57,7 +58,7 @@ class Cells:
         protected = frozenset[str]().union(*(bundle.protected_branches for bundle in bundles))
         self.branches: tuple[str | None, ...] = (*sorted(protected | {MAIN}), None)
         self.protected = protected
-        graph = scope.startswith("graph.")
+        graph = scope != CLUSTER_SCOPE
         names: dict[tuple[object, ...], list[str]] = {}
         patterns = sorted({pattern for bundle in bundles for rule in bundle.rules for pattern in rule.queries})
         for query in sorted(before.keys() | after.keys()) if graph else ():

@@ -143,7 +143,9 @@ class _ScopeRows:
         names = [self._cells.branches[place] for place in found]
         others = None in names
         named = tuple(name for name in names if name is not None)
-        policy = (self._change.new if key.gain else self._change.old) if key.rule is not None else None
+        old, new = self._change.old, self._change.new
+        policy = (new if key.gain else old) if key.rule is not None else None
+        owner = new or old
         return AccessRow(
             gain=key.gain,
             row_class=row_class,
@@ -156,6 +158,7 @@ class _ScopeRows:
             else (),
             queries=tuple(queries),
             actors=actors,
+            policy=None if owner is None else owner.name,
             rule=None if key.rule is None else key.rule.id,
             file=None if policy is None else policy.path,
             line=None if key.rule is None else key.rule.line,

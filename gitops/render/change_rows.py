@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
-from gitops.model.address import Address, Kind
+from gitops.model.address import Address, Kind, policy_address
 from gitops.model.change import Action, Change, Disposition, Reason, Tier
-from gitops.model.plan import BreakKind, ContractBreak, Plan
+from gitops.model.contract import BreakKind, ContractBreak
+from gitops.model.plan import Plan
 
 LISTED = 50
 """From so many changes on, a comment only counts most."""
@@ -99,6 +100,8 @@ def change_rows(
         in_graph[impact.schema] = [result.query for result in impact.results if result.query in broken]
     breaking = {*broken, *(schema for schema, queries in in_graph.items() if queries)}
     widening = {rule.address for rule in plan.rule_changes if rule.widens} if plan else set()
+    if plan is not None and plan.access is not None:
+        widening |= {policy_address(row.policy) for row in plan.access.widenings if row.policy is not None}
     rows = []
     for change in changes:
         badge = _badge(change, breaking, widening)
@@ -194,6 +197,8 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
         return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
     if change.tier is Tier.IRREVERSIBLE or (kind is Kind.GRAPH and change.action is Action.DELETE):
         return Badge.IRREVERSIBLE
+    if change.address in widening:
+        return Badge.WIDENS
     if change.address in breaking:
         return Badge.BREAKS
     if kind is Kind.SCHEMA and change.action is Action.UPDATE:

@@ -21,6 +21,7 @@ from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.resource import edges_near
 from gitops.plan.classes import atomic_graph
 from gitops.plan.graph import BARRIER_KIND
+from gitops.render.access import access_values
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
     ApplyComment,
@@ -299,6 +300,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         ),
         **_debts(comment),
         "rules": rule_rows(plan) if plan else (),
+        **access_values(plan),
         "rows": rows,
         "listed": listed,
         "counted": counted,

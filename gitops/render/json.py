@@ -157,6 +157,7 @@ def _plan(outcome: PlanOutcome) -> Form:
             for c in changes
         ],
         **({} if plan is None else rule_forms(plan.rule_changes)),
+        **({} if plan is None else _access(plan)),
         **({} if plan is None else _breaks(plan)),
         **({} if plan is None else undo_forms(plan)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
@@ -261,6 +262,15 @@ def _observations(seen: StateObservations) -> Form:
         lock_acquired=seen.acquired_lock_id is not None,
         acquired_lock_id=seen.acquired_lock_id,
     )
+
+
+def _access(plan: Plan) -> Form:
+    """Who gains and loses what; no field where the plan does not touch that."""
+    if plan.access is None:
+        return {}
+    from gitops.render.access import access_form
+
+    return {"access": access_form(plan.access, plan.widening)}
 
 
 def _breaks(plan: Plan) -> Form:

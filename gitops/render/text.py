@@ -146,6 +146,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     gates = f"; {len(missing)} to approve first" if missing else ""
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
+    lines += access_words(plan)
     if outcome.atomic:
         from gitops.render.landing import landing_lines
 
@@ -157,6 +158,15 @@ def _plan(outcome: PlanOutcome) -> list[str]:
         lines.append("  to approve, as a person who is not an author:")
         lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
     return lines
+
+
+def access_words(plan: Plan) -> list[str]:
+    """Who gains and loses what by a plan; none where it does not touch that."""
+    if plan.access is None:
+        return []
+    from gitops.render.access import access_lines
+
+    return access_lines(plan.access)
 
 
 def _counts(plan: Plan) -> str:
@@ -201,7 +211,7 @@ def subject_lines(subject: ApprovalSubject) -> list[str]:
     if target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
     lines.append(f"  plan {plan.digest}: {_counts(plan)}")
-    return [*lines, *(f"  {line}" for line in change_lines(plan))]
+    return [*lines, *(f"  {line}" for line in (*change_lines(plan), *access_words(plan)))]
 
 
 def change_lines(plan: Plan) -> list[str]:

@@ -263,3 +263,8 @@ class Query(Record):
     instruction: str | None
     body: Read | tuple[Statement, ...]
     span: Span
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a mutation."""
+        return not isinstance(self.body, Read)

@@ -27,6 +27,7 @@ ROOT = TrustRoot(
     ledger_signers=frozenset({"bot"}),
     required=2,
     gates=frozenset({"lossy"}),
+    widening=frozenset({"control", "protected"}),
 )
 
 
@@ -80,6 +81,10 @@ CASES = {
     "the forge's verdict": ({"forge_verdict": True}, [("the forge has to approve, too", "no", "yes", False)]),
     "commands": ({"commands": "admin"}, [("permission for commands in comments", "write", "admin", False)]),
     "a gate less": ({"gates": set[str]()}, [("needs an approval, too", "lossy", None, True)]),
+    "fewer classes of gains": (
+        {"widening": {"control"}},
+        [("a policy that widens access needs an approval for", "protected", None, True)],
+    ),
     "more growth": (
         {"data_growth": DataGrowth(50, 1000)},
         [("an approval covers growth of", "10 % or 1000 rows", "50 % or 1000 rows", True)],
@@ -133,6 +138,7 @@ roots = st.builds(
     forge_verdict=st.booleans(),
     break_glass=st.frozensets(st.just("ada")),
     gates=st.frozensets(st.just("lossy")),
+    widening=st.frozensets(st.sampled_from(["control", "protected", "read"])),
     data_growth=st.builds(DataGrowth, st.integers(0, 2), st.integers(0, 2)),
 )
 

@@ -50,7 +50,10 @@ def test_larger_group_of_a_rule_is_a_gain_with_rule_line_and_cause() -> None:
     assert (first.cause.words, first.cause.line) == ("rule: group editors -> staff", 17)
     assert (first.actors.union, first.actors.minus) == (("staff",), ("editors",))
     assert diff.rows[1].except_branches == ("main",)
-    assert widening_words((row for row in diff.widenings if row.row_class is AccessClass.PROTECTED)) == "widens access: change on main of knowledge for 11 actors"
+    assert (
+        widening_words(row for row in diff.widenings if row.row_class is AccessClass.PROTECTED)
+        == "widens access: change on main of knowledge for 11 actors"
+    )
 
 
 def test_branch_that_leaves_the_protected_ones_still_counts_as_protected() -> None:

@@ -22,12 +22,11 @@ from gitops.model.changeset import (
     Runtime,
     RuntimeState,
 )
+from gitops.model.contract import BreakKind, ContractBreak
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.model.plan import (
     ApprovalRequirement,
-    BreakKind,
-    ContractBreak,
     Effect,
     ExecEdge,
     ExecNode,
@@ -205,6 +204,7 @@ def _plans() -> dict[str, str]:
         "plan_everything": plan_comment(full),
         "plan_summary": plan_summary(full),
         "plan_touched": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_touched"))),
+        "plan_access": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_access"))),
         "plan_rules": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_rules"))),
         "plan_approved": plan_comment(
             PlanComment(subject=SUBJECT, outcome=given, approvals=(GIVEN,), explained=("graph.legacy",))

@@ -8,9 +8,10 @@ from pathlib import Path
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.port import MigrationPreview
+from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
 from gitops.model.address import Address, graph_address, policy_address, query_address, restore_address, schema_address
 from gitops.model.approval import Approval, ClusterTarget, Via
-from gitops.model.change import Action, Change, Disposition, Reason
+from gitops.model.change import Action, Change, Disposition, Reason, Tier
 from gitops.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -205,6 +206,77 @@ RULES_PLAN = Plan(
         RuleChange(Address("trust.knowledge"), "revoked key", None, "SHA256:abc", widens=False),
     ),
 )
+_STAFF = Actors(tuple(f"act-{number:02}" for number in range(11)), others=False, union=("staff",), minus=("editors",))
+_KNOWLEDGE = {"scope": "graph.knowledge", "policy": "k", "file": "policies/k.yaml"}
+ACCESS = AccessDiff(
+    digest("1"),
+    digest("2"),
+    (
+        AccessRow(
+            gain=True,
+            row_class=AccessClass.PROTECTED,
+            action="change",
+            branches=("main",),
+            other_branches=False,
+            except_branches=(),
+            queries=(),
+            actors=_STAFF,
+            rule="editing",
+            line=17,
+            cause=AccessCause(CauseKind.RULE, "rule: group editors -> staff", "editing", 17),
+            **_KNOWLEDGE,
+        ),
+        AccessRow(
+            gain=True,
+            row_class=AccessClass.RUN,
+            action=RUN,
+            branches=(),
+            other_branches=True,
+            except_branches=("main",),
+            queries=("add_person", "find_person", "link", "unlink"),
+            actors=Actors(("eve", "kim\u202e"), others=False),
+            rule="stored-queries",
+            line=9,
+            cause=AccessCause(CauseKind.QUERY, "new query"),
+            **_KNOWLEDGE,
+        ),
+        AccessRow(
+            gain=False,
+            row_class=AccessClass.READ,
+            action="read",
+            scope="graph.legacy",
+            branches=(),
+            other_branches=True,
+            except_branches=(),
+            queries=(),
+            actors=Actors(("ada",), others=True, union=("*",)),
+            policy="k",
+            rule=None,
+            file=None,
+            line=None,
+            cause=AccessCause(CauseKind.BINDING, "policy k bound", "k"),
+        ),
+    ),
+)
+ACCESS_PLAN = Plan(
+    config_digest=digest("a"),
+    digest=digest("e"),
+    changes=(
+        Change(Address("policy.k"), Action.UPDATE, digest("1"), digest("2"), Disposition.BLOCKED, tier=Tier.REVERSIBLE),
+    ),
+    impact=(),
+    approvals_required=(
+        ApprovalRequirement(
+            Address("policy.k"),
+            "widens access: change on main of knowledge for 11 actors",
+            digest("d"),
+            tier=Tier.REVERSIBLE,
+        ),
+    ),
+    graph=ExecutionGraph(),
+    access=ACCESS,
+    widening=frozenset({"control", "protected"}),
+)
 RULES = ApprovalSubject(
     address=Address("trust.knowledge"),
     plan=RULES_PLAN,
@@ -368,6 +440,7 @@ VERBS: dict[str, VerbOutcome] = {
     "plan_rules": PlanOutcome(
         config_dir=".", observations=SEEN, config_digest=digest("b"), plan=RULES_PLAN, selected=("--request", "7")
     ),
+    "plan_access": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=ACCESS_PLAN),
     "plan_no_changes": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=NO_CHANGE),
     "plan_not_ok": PlanOutcome(config_dir=".", observations=HELD, diagnostics=LOCKED),
     "apply_ok": ApplyOutcome(

@@ -1,0 +1,51 @@
+"""Whether an entry records the gate of each policy that it lists as applied and that widens access: rules 1 and 2.
+
+1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
+   after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
+2. A policy that gives such a gain is not applied without a gate.
+"""
+
+from __future__ import annotations
+
+from gitops.audit.trail import change_of
+from gitops.audit.walk import Walk
+from gitops.core.codes import Code
+from gitops.core.errors import IntegrityError
+from gitops.git.port import GitReader
+from gitops.ledger.chain import VerifiedEntry
+from gitops.ledger.layout import blob_key
+from gitops.model.address import Address, Kind
+from gitops.model.change import Disposition
+from gitops.model.ledger import LedgerState
+from gitops.plan.access import AccessSource, access_between
+from gitops.plan.planner import widened_policies
+
+__all__ = ["check_policies"]
+
+
+def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
+    """Apply the rules to one entry, `state` being the one after it. Raises IntegrityError `ledger_change_unapproved`."""
+    applied = [
+        each
+        for each in found.entry.changes
+        if each.resource.kind is Kind.POLICY and each.disposition == Disposition.APPLIED
+    ]
+    if not applied or not found.before.widening or walk.previous is None:
+        return
+    before = _source(walk.reader, walk.previous.commit.tree, walk.state)
+    access = access_between(before, _source(walk.reader, found.commit.tree, state))
+    widened = widened_policies([change_of(each) for each in applied], access, found.before.widening)
+    for each in applied:
+        if each.resource in widened and each.tier is None:
+            detail = f"{each.resource} {widened[each.resource]}, and the entry records no gate"
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:
+    """What a ledger records, with the texts of its catalog."""
+
+    def text(address: Address, digest: str) -> bytes | None:
+        key = blob_key(address, digest)
+        return None if key is None else reader.read(tree, key)
+
+    return AccessSource(state.resources, text, str)
