@@ -138,4 +138,5 @@ if not TYPE_CHECKING:  # or every misspelt name would type-check
         from gitops.graph.engine import require_driver
 
         with require_driver():
-            return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+            found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+            return found

@@ -14,10 +14,12 @@ Rules of this module:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any
 
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
@@ -202,14 +204,20 @@ def read_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manife
     return found
 
 
-def find_manifest(store: ObjectStore, n: int, line: str = layout.MAIN) -> Manifest | None:
-    """As `read_manifest`, but None when it is absent."""
+def find_manifest(
+    store: ObjectStore,
+    n: int,
+    line: str = layout.MAIN,
+    keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None,
+) -> Manifest | None:
+    """As `read_manifest`, but None when it is absent. `keep` remembers what the bytes of a manifest say, by their digest."""
     key = layout.manifest_key(n, line)
     data = store.read(key)
     if data is None:
         return None
     place = store.display(key)
-    manifest = read_document(MANIFEST, data, place)
+    read = partial(read_document, MANIFEST, data, place)
+    manifest = read() if keep is None else keep(("manifest", digest(data)), read)
     if (manifest.n, manifest.line) != (n, line):
         detail = f"{place}: the manifest does not carry the number of its name"
         raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=place)

@@ -10,9 +10,9 @@ language is imported by what compiles a schema, so that a verb that opens no gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gitops.core.canonical import digest
 from gitops.core.clock import is_ulid, parse_timestamp
@@ -139,9 +139,12 @@ def find_root(uri: str) -> GraphRoot:
     return LocalRoot(uri)
 
 
-def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
+def open_snapshot(
+    uri: str, target: ReadTarget | None = None, keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None
+) -> Snapshot:
     """Open a graph at the version that the target names, by default the newest of `main`.
 
+    Which one that is, is looked up each time; `keep`, such as `ReadCache.value`, remembers what its manifest says.
     Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
     `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
     `usage_error` for a target that contradicts itself; `storage_failed` where the service of a bucket does not
@@ -162,7 +165,7 @@ def open_snapshot(uri: str, target: ReadTarget | None = None) -> Snapshot:
         elif target.version is not None:
             manifest = _read_version(store, line, target.version)
         else:
-            manifest = _newest(store, line)
+            manifest = _newest(store, line, keep)
             if manifest.operation == DELETE:
                 detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
                 raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
@@ -235,13 +238,15 @@ def _read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     raise _version_gone(store, f"version {n} of {line.name}")
 
 
-def _newest(store: ObjectStore, line: Line) -> Manifest:
+def _newest(
+    store: ObjectStore, line: Line, keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None
+) -> Manifest:
     """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
     for _ in range(_ROUNDS):
         head = next(iter(line_numbers(store, line.id)), None)
         if head is None:
             break
-        manifest = find_manifest(store, head, line.id)
+        manifest = find_manifest(store, head, line.id, keep)
         if manifest is not None:
             return manifest
     if line.id != layout.MAIN and read_branches(store).line(line.name) != line:

@@ -72,6 +72,10 @@ class Budget:
         """Whether memory is limited."""
         return self._memory is not None
 
+    def affords(self, nbytes: int) -> bool:
+        """Whether so much more memory is within the limit; it is not taken."""
+        return self._memory is None or self.held + nbytes <= self._memory
+
     def check(self) -> None:
         """Raise GitopsError `query_timeout` when the time is up."""
         if self._deadline is not None and self._clock() >= self._deadline:

@@ -6,6 +6,7 @@ there by its bytes, and goes when the cache is full. What a query gets does not 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -113,6 +114,14 @@ class ResidentColumns:
     def small(self, name: str) -> bool:
         """Whether a column is small enough to be kept, as far as is known."""
         return self._width.get(name, self.most_bytes) * self.rows <= self.most_bytes
+
+    def size(self, names: Sequence[str]) -> int:
+        """The bytes of these columns and of the row ids, as far as is known; a column that is not known counts as the largest."""
+        return int(self.rows * (8 + sum(self._width.get(name, self.most_bytes / max(1, self.rows)) for name in names)))
+
+    def forbid(self, names: Sequence[str]) -> None:
+        """Keep none of these columns: they are larger than was known."""
+        self._width.update(dict.fromkeys(names, math.inf))
 
     def keep(self, ids: np.ndarray, columns: dict[str, pa.Array]) -> None:
         """Keep what was read as a whole, by row id, as far as it is small."""

@@ -162,22 +162,35 @@ class ReadTable:
     def settles(self, columns: Sequence[str], rows: int, budget: Budget) -> TableRows | None:
         """All rows, if these columns are in memory, or if asking for so many rows makes it worth while to read them."""
         found = self.held(columns)
-        if found is not None or self._residents is None or budget.bounded:
+        if found is not None or self._residents is None:
             return found
         worth = self._residents.worth({name: self.types[name] for name in columns}, rows)
-        return self.whole(columns, budget) if worth else None
+        return self._load(self._residents, columns, budget) if worth else None
+
+    def _load(self, residents: ResidentColumns, columns: Sequence[str], budget: Budget) -> TableRows | None:
+        """All rows with columns that stay in memory; None where they are too large for it, or for the memory of the query."""
+        try:
+            unknown = [name for name in columns if not residents.measured(name)]
+            if unknown:
+                few = next(self.scan([], budget), None)
+                self.take(np.empty(0, np.int64) if few is None else few.ids[:_PROBE], unknown, budget)
+            small = all(map(residents.small, columns)) and budget.affords(2 * residents.size(columns))
+            return self.whole(columns, budget) if small else None
+        except GitopsError as error:
+            if error.code is not Code.QUERY_MEMORY_EXCEEDED:
+                raise
+            # The cells are larger than was known.
+            residents.forbid(columns)
+            return None
 
     def equal(self, name: str, text: str, budget: Budget) -> np.ndarray | None:
         """The row ids, ascending, of the rows with a text in a column, where that is in memory; None to ask the driver."""
         if self._residents is None:
             return None
         texts = self._residents.texts(name)
-        if texts is None and not budget.bounded and self._residents.worth_sorting(name):
-            if not self._residents.measured(name):
-                few = next(self.scan([], budget), None)
-                self.take(np.empty(0, np.int64) if few is None else few.ids[:_PROBE], [name], budget)
-            if self._residents.small(name):
-                rows = self.whole([name], budget)
+        if texts is None and self._residents.worth_sorting(name):
+            rows = self._load(self._residents, [name], budget)
+            if rows is not None:
                 texts = self._residents.sort(name, rows.ids, rows.columns[name])
         return None if texts is None else texts.find(text)
 

@@ -35,7 +35,7 @@ from gitops.serving.problem import ProblemError, bad_request
 
 if TYPE_CHECKING:
     from gitops.graph import Snapshot
-    from gitops.serving.generation import StoredQuery
+    from gitops.serving.generation import ServedGraph, StoredQuery
 
 __all__ = ["ROUTES"]
 
@@ -50,11 +50,12 @@ class _Target:
     snapshot: str | None
     opened: Snapshot | None = None
 
-    def open(self, uri: str) -> Snapshot:
+    def open(self, served: ServedGraph) -> Snapshot:
         """The version. Raises as `graph.open_snapshot`."""
         if self.opened is not None:
             return self.opened
-        return graph.open_snapshot(uri, graph.ReadTarget(self.branch, commit=self.snapshot))
+        target = graph.ReadTarget(self.branch, commit=self.snapshot)
+        return graph.open_snapshot(served.uri, target, served.cache.value)
 
 
 async def run_query(call: Call) -> Answer:
@@ -137,7 +138,7 @@ async def _permitted_target(call: Call, branch: str | None, snapshot: str | None
     target = _Target(canonical_branch(branch), snapshot)
     if snapshot is not None and call.graph.engine is not None and call.actor is not None:
         try:
-            opened = await call.work(lambda: target.open(call.graph.uri))
+            opened = await call.work(lambda: target.open(call.graph))
         except GitopsError:
             # Who may not even read `main` does not learn which commits there are.
             call.require(Action.READ, branch=MAIN)
@@ -166,7 +167,7 @@ async def _read(
     )
 
     def read() -> Answer:
-        snapshot = target.open(served.uri)
+        snapshot = target.open(served)
         checked = call.texts.compile(served, snapshot, query) if isinstance(query, InlineQuery) else query
         if checked.kind is QueryEffect.MUTATION and not former:
             raise bad_request(f"query '{checked.name}' is a mutation; send it to POST /mutate")

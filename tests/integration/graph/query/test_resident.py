@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from gitops.graph.query.options import Budget
 from gitops.graph.query.resident import ResidentColumns, SortedTexts
 from gitops.graph.query.tables import ReadTable
 from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot
-from tests.support.query_graphs import ask, put, town, towns, values
+from tests.support.query_graphs import ask, create, put, town, towns, values
 
 FREE = Budget(None, None)
 NODES = 60
@@ -92,11 +94,22 @@ def test_a_column_that_is_too_large_is_not_kept(graph: str) -> None:
         assert (table.held(["name"]) is not None) is kept
 
 
-def test_a_query_of_bounded_memory_reads_no_more_than_it_needs(graph: str) -> None:
+@pytest.mark.parametrize(("limit", "kept"), [(NODES * 12, False), (2**20, True)])
+def test_a_query_of_bounded_memory_keeps_what_its_limit_has_room_for(graph: str, limit: int, kept: bool) -> None:
     table = ReadCache().table(open_snapshot(graph), "node:Town")
     for _ in range(5):
-        cells(table, [NODES - 1], Budget(None, 2**20))
-    assert table.held(["size"]) is None
+        cells(table, [NODES - 1], Budget(None, limit))
+    assert (table.held(["size"]) is not None) is kept
+
+
+def test_a_column_that_is_larger_than_it_seemed_stays_on_disk_and_fails_no_query(tmp_path: Path) -> None:
+    root = create(str(tmp_path / "g.omni"))
+    put(root, [town(f"t{n}", name="short" if n < 2 else "long" * 500) for n in range(NODES)])
+    text, cache = 'query q() { match { $a: Town {name: "short"} } return { $a.key } order { $a.key asc } }', ReadCache()
+    opened = open_snapshot(root)
+    for _ in range(5):
+        assert values(ask(opened, text, cache=cache, memory_bytes=2**16)) == ["t0", "t1"]
+    assert cache.table(opened, "node:Town").held(["name"]) is None
 
 
 def test_what_is_kept_counts_and_gives_way(graph: str) -> None:
