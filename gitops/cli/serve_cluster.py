@@ -69,15 +69,16 @@ def _require_one_source(options: argparse.Namespace) -> None:
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
+    from gitops.serving.texts import Compiled
 
     inputs, log = _inputs(options, environ), _log(options)
     if options.check:
-        return show(boot_process(inputs).outcome, options)
+        return show(boot_process(inputs, compiled=Compiled(_processes())).outcome, options)
     if options.workers > 1:
         return _supervise(options, inputs, log)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    booted = boot_process(inputs, rows=_rows())
+    booted = boot_process(inputs, compiled=Compiled(_processes()), rows=_rows)
     if booted.state is None:
         return _refuse(_refusal(inputs.place, booted.outcome))
     bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome)
@@ -86,28 +87,33 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
     """Serve in several processes until a signal. A supervisor stays as it is until it is copied: a child looks for it."""
+    from gitops.serving.children import in_children
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
     from gitops.serving.revision import AppliedRevision
-    from gitops.serving.supervise import in_child, supervise
+    from gitops.serving.supervise import supervise
+    from gitops.serving.texts import Compiled
 
     def look() -> Mapping[str, Any]:
-        booted = boot_process(inputs)
+        compiled = Compiled(_processes())
+        booted = boot_process(inputs, compiled=compiled)
         if booted.state is None or booted.revision is None:
             return {"refusal": _refusal(inputs.place, booted.outcome)}
         return {
             "state": booted.state.value,
             "revision": booted.revision.form,
+            "sound": compiled.sound,
             "warnings": _warnings(booted.state, booted.outcome),
         }
 
-    seen = in_child(look)
+    (seen,) = in_children([look])
     if "refusal" in seen:
         return _refuse(seen["refusal"])
     revision, bound = AppliedRevision.of_form(seen["revision"]), bind(*options.bind)
 
     def work() -> int:
-        booted = boot_process(inputs, revision=revision, rows=_rows())
+        compiled = Compiled(sound=seen["sound"])
+        booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
         if booted.state is None:
             return _refuse(_refusal(inputs.place, booted.outcome))
         return _work(options, inputs, booted, bound, log, lambda: None)
@@ -182,6 +188,10 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
         environ=environ,
         unauthenticated=options.unauthenticated or is_truthy(environ.get("OMNIGRAPH_UNAUTHENTICATED")),
     )
+
+
+def _processes() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _rows() -> Any:

@@ -25,12 +25,11 @@ from gitops.core.errors import GitopsError
 from gitops.language.schema import Schema
 from gitops.model.address import CLUSTER_SCOPE, graph_address
 from gitops.policy.bind import BoundBundle, Enforced, bind
-from gitops.policy.bundle import Bundle
 from gitops.policy.decide import PolicyEngine
 from gitops.policy.read import read_bundle
 from gitops.serving.generation import Generation, ServedGraph, StoredQuery
 from gitops.serving.revision import AppliedRevision
-from gitops.serving.texts import Compiled
+from gitops.serving.texts import Compiled, TextOfGraph
 from gitops.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BootRules", "CompilePolicy", "boot"]
 
-CompilePolicy = Callable[[Bundle, str], PolicyEngine]
-"""Compiles a bundle for `cluster` or the address of a graph. Raises GitopsError `policy_invalid`."""
+CompilePolicy = Callable[[Enforced], PolicyEngine]
+"""Compiles a policy for what it is bound to. Raises GitopsError `policy_invalid`."""
 
 _OPENED_AT_ONCE = 4
 
@@ -64,12 +63,12 @@ def boot(
     *,
     compile_policy: CompilePolicy | None,
     compiled: Compiled,
-    rows: ReadCache | None = None,
+    rows: Callable[[], ReadCache] | None = None,
 ) -> Generation | None:
     """Make a generation of a revision; None where it must not be served, with the reasons in `found`, which it extends.
 
-    `compiled` is shared with earlier generations of the process, `rows` by all graphs. Without `rows` or `compile_policy` the
-    generation is good for looking at it: policies are checked and not compiled, and nothing can be read.
+    `compiled` is shared with earlier generations of the process, and all graphs share the cache that `rows` makes. Without `rows`
+    or `compile_policy` the generation is good for looking at it: policies are not compiled, and nothing can be read.
     """
     run = _Boot(revision, stores, rules, found)
     run.bind_policies()
@@ -78,6 +77,8 @@ def boot(
     quarantined = run.settle()
     if found.has_errors:
         return None
+    # The driver starts threads, so it is loaded when no process is copied any more. What is looked at only is not read from.
+    cache = cast("ReadCache", None if rows is None else rows())
     digests = {policy.address.name: policy.digest for policy in revision.policies}
     served = {
         graph: ServedGraph(
@@ -88,8 +89,7 @@ def boot(
             schema_digest=opened.schema_digest,
             queries=MappingProxyType(opened.queries),
             engine=engines.get(scope := graph_address(graph)),
-            # A generation without it is looked at, and never read from.
-            cache=cast("ReadCache", rows),
+            cache=cache,
             drifted=opened.schema_digest != revision.schemas[graph],
             policy=run.policy_of(scope),
             policy_digest=digests.get(run.policy_of(scope) or ""),
@@ -156,6 +156,7 @@ class _Boot:
         limit = min(_OPENED_AT_ONCE, self._stores.ledger.parallel)
         readings = in_parallel(self._read, graphs, limit)
         opened = {}
+        texts: dict[str, list[TextOfGraph]] = {}
         for graph, (uri, source) in zip(graphs, readings, strict=True):
             problems = self._broken[graph]
             if self._revision.schemas[graph] is None:
@@ -164,16 +165,19 @@ class _Boot:
                 problems.add(source.code, graph_address(graph), source.detail, severity=Severity.ERROR)
                 continue
             schema = compiled.schema(source, graph_address(graph), problems)
-            if schema is None:
-                continue
-            live = digest(source)
-            self._compare(graph, live, problems)
-            queries = {}
-            for text in self._revision.queries.get(graph, ()):
-                query = compiled.query(text, schema, live, problems)
+            if schema is not None:
+                live = digest(source)
+                self._compare(graph, live, problems)
+                opened[graph] = _Opened(uri, schema, live, {})
+                texts[graph] = [TextOfGraph(text, schema, live) for text in self._revision.queries.get(graph, ())]
+        if self._stores.ledger.parallel == 1:
+            # The client of a bucket has threads, which a copy of this process would lack.
+            compiled.check_many(text for of_graph in texts.values() for text in of_graph)
+        for graph, of_graph in texts.items():
+            for text in of_graph:
+                query = compiled.query(text, self._broken[graph])
                 if query is not None:
-                    queries[query.name] = query
-            opened[graph] = _Opened(uri, schema, live, queries)
+                    opened[graph].queries[query.name] = query
         return opened
 
     def compile_policies(self, compile_policy: CompilePolicy) -> Mapping[str, PolicyEngine]:
@@ -181,7 +185,7 @@ class _Boot:
         engines = {}
         for scope, enforced in self._enforced.items():
             try:
-                engines[scope] = compile_policy(enforced.bundle, scope)
+                engines[scope] = compile_policy(enforced)
             except GitopsError as error:
                 problems = Diagnostics()
                 problems.add(error.code, f"policy.{enforced.policy}", error.detail, fix=error.fix)

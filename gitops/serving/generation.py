@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -43,14 +43,29 @@ class RevisionIdentity:
         return self.config_digest is not None
 
 
-@dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A stored query: its checked form and the text that its digest names."""
+    """A stored query: the text that its digest names, and its checked form, which is made when it is first asked for.
 
-    name: str
-    digest: str
-    source: bytes
-    checked: CheckedQuery
+    Not every query of thousands is ever asked for; that each of them can be checked is known before.
+    """
+
+    __slots__ = ("_checked", "digest", "name", "source")
+
+    def __init__(
+        self, name: str, digest: str, source: bytes, checked: CheckedQuery | Callable[[], CheckedQuery]
+    ) -> None:
+        """The checked form, or how to make it, which must not fail."""
+        self.name = name
+        self.digest = digest
+        self.source = source
+        self._checked = checked
+
+    @property
+    def checked(self) -> CheckedQuery:
+        """The checked form. Two threads that are the first to ask may both make it."""
+        if callable(self._checked):
+            self._checked = self._checked()
+        return self._checked
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.model.outcome import ReadyOutcome, StateObservations
-from gitops.policy.cedar import CedarEngine
 from gitops.serving.access import classify
 from gitops.serving.boot import BootRules, boot
+from gitops.serving.engines import PolicyCompiler
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.ready import ready_outcome, see_revision
 from gitops.serving.revision import AppliedRevision
@@ -70,7 +70,7 @@ def boot_process(
     *,
     revision: AppliedRevision | None = None,
     compiled: Compiled | None = None,
-    rows: ReadCache | None = None,
+    rows: Callable[[], ReadCache] | None = None,
 ) -> Booted:
     """Boot; the ledger is not read where its `revision` is given. Every problem is in the outcome, and nothing is written."""
     found, seen, generation, state = Diagnostics(), StateObservations(), None, None
@@ -88,7 +88,7 @@ def boot_process(
                 stores,
                 inputs.rules,
                 found,
-                compile_policy=CedarEngine,
+                compile_policy=PolicyCompiler().compile,
                 compiled=compiled or Compiled(),
                 rows=rows,
             )

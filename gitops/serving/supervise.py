@@ -10,43 +10,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from gitops.core.errors import BugError
+from gitops.serving.children import run_child
 
-__all__ = ["in_child", "supervise"]
+__all__ = ["supervise"]
 
 _HEEDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 _SHORT_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _AFTER_DRAIN_S = 5.0
-
-
-def in_child(call: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The JSON form that a function gives, found out in another process; whatever that one opened and started ends with it.
-
-    Raises BugError if the child ends without an answer.
-    """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _run(lambda: _answer(writing, call()))
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answers:
-        data = answers.read()
-    os.waitpid(child, 0)
-    if not data:
-        raise BugError("a process that checks the cluster ended without an answer; its output says why")
-    form: Mapping[str, Any] = json.loads(data)
-    return form
 
 
 def supervise(
@@ -116,12 +93,16 @@ class _Supervisor:
     def _start(self) -> None:
         worker = os.fork()
         if worker == 0:
-            _run(self._worker)
+            run_child(self._worker)
         self._began[worker] = time.monotonic()
         if self._ended:
             self._log(f"worker {worker} takes the place of {self._ended.pop(0)}")
 
     def _worker(self) -> int:
+        for number in _HEEDED:
+            signal.signal(number, signal.SIG_DFL)
+        # SIGHUP waits until the worker can heed it.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
         os.close(self._lifeline)
         threading.Thread(target=_end_with_supervisor, args=(self._held,), daemon=True).start()
         return self._work()
@@ -143,29 +124,6 @@ class _Supervisor:
             self._next = now + self._pause_s
             self._ended.append(worker)
             self._log(f"worker {worker} ended ({_how(status)})")
-
-
-def _run(call: Callable[[], Any]) -> None:
-    """Run in a child that was just forked, and end it: nothing of the parent is run behind the call."""
-    code = 1
-    try:
-        for number in _HEEDED:
-            signal.signal(number, signal.SIG_DFL)
-        # SIGHUP waits until the worker can heed it.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
-        code = int(call() or 0)
-    except BaseException:  # noqa: BLE001 - the child must not go on as its parent
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def _answer(writing: int, form: Mapping[str, Any]) -> None:
-    with os.fdopen(writing, "w", encoding="utf-8") as answers:
-        json.dump(form, answers)
 
 
 def _end_with_supervisor(held: int) -> None:
