@@ -102,9 +102,11 @@ class Project:
 
         `config` is `gitops.yaml` of the default branch, if the caller has read it. Raises GitopsError.
         """
+        # Where refs are listed once, a branch and the ledgers are listed together.
+        config = config or self.config()
         refs, store = self.tools.remote.refs(LEDGERS.rstrip("/")), self.tools.store
         self.tools.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
-        return clusters_in_force(config or self.config(), newest_entries(store, refs))
+        return clusters_in_force(config, newest_entries(store, refs))
 
     def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
         """Where a rule places a cluster, as `Scopes.target` says; `config` is `gitops.yaml`, if the caller has read it."""

@@ -78,6 +78,7 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
     local = project_of(options)
     if local is None:
         return _approve_in_folder(options)
+    local.list_once()
     chosen, others = _missing(options, local) if options.all else (_named(options, local), ())
     if not chosen:
         return _nothing_to_approve(options, others)
@@ -92,6 +93,8 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
         chosen = [each.shown(subject) for each, subject in zip(chosen, about, strict=True)]
         if not _confirmed(options, seen, _approve_words(chosen, about, options), named=named, others=others):
             return FAILED if _on_terminal(options) else USAGE
+        # A person took their time: what is signed is planned on what the remote has now.
+        local.project.tools.relist()
     return _show_outcomes(sign_approvals([each.change for each in chosen], emergency=options.reason), options, others)
 
 
@@ -290,7 +293,9 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
     from gitops.approving.decide import countersign, review, revoke
 
     _check_yes(options, options.commit, "--commit")
-    context, commit = _decision_context(options), options.commit
+    local = open_project(options)
+    local.list_once()
+    context, commit = _decision_context(options, local), options.commit
     if commit is None or _on_terminal(options):
         seen = review(context, kind, options.approval)
         if not seen.ok or seen.about is None:
@@ -299,18 +304,18 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         words += ["--commit", seen.about.commit]
         if commit in (None, seen.about.commit) and not _confirmed(options, [seen], words, named=commit is not None):
             return FAILED if _on_terminal(options) else USAGE
+        local.project.tools.relist()
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
     return decide(context, options.approval, options.reason, commit=commit)
 
 
-def _decision_context(options: argparse.Namespace) -> DecisionContext:
+def _decision_context(options: argparse.Namespace, local: LocalProject) -> DecisionContext:
     """The ledger and the signer. Raises UsageError `signing_key_missing`, `actor_required`."""
     from gitops.approving.decide import DecisionContext
     from gitops.core.faults import NoFaults
     from gitops.wiring.system import RandomIds, SystemClock
 
-    local = open_project(options)
     rule = local.rule(options.cluster, options.config)
     project, ledger, publisher = local.project, local.ledger(rule), local.approval_publisher(rule)
     target = project.recorded_target(rule, project.position(rule), project.config())

@@ -118,6 +118,7 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     local = project_of(options)
     if local is None:
         return run(_with_compile_cache(folder_of(options, None), options))
+    local.list_once()
     chosen = options.cluster is not None or options.config is not None
     rules = (local.rule(options.cluster, options.config),) if chosen else local.project.clusters() or (local.rule(),)
     found = {f"{rule.environment}/{rule.name}": status_of(local, rule) for rule in rules}
@@ -249,6 +250,7 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
     project = project_of(options)
     if project is None:
         return folder_of(options, None), True
+    project.list_once()
     if options.config is not None and options.cluster is None and options.request is None:
         return project.working_folder(options.config), False
     workspace = project.workspace(project.rule(options.cluster, options.config), None, options.request)

@@ -119,12 +119,20 @@ class LocalProject(LocalRepository):
             named, own = remote.head_and(OWN_BRANCHES) or ({}, None)
             named = {} if self.setting("gitops.targetBranch") is not None else named
             self.project.default_ref = next(iter(named), self.project.default_ref)
-            self.remote = cached = CachedRemote(remote, named, own, self.repository.resolve)
-            self.project.tools = replace(self.project.tools, remote=cached, relist=cached.forget)
+            self.list_once(named, own)
         if self.repository.is_shallow:
             raise GitopsError(
                 Code.SHALLOW_REPOSITORY, "the rest of the history cannot be fetched; check out with fetch-depth: 0"
             )
+
+    def list_once(self, known: Mapping[str, str] | None = None, own: Mapping[str, str] | None = None) -> None:
+        """List branches of the remote once from now on, until a push or `relist` of the tools: see `gitops.git.cached_remote`.
+
+        `known` are branches of people, and `own` all branches of the bot, that were just listed.
+        """
+        if isinstance(self.remote, ProgramRemote):
+            self.remote = cached = CachedRemote(self.remote, known, own, self.repository.resolve)
+            self.project.tools = replace(self.project.tools, remote=cached, relist=cached.forget)
 
     def pushed_to(self) -> GitRemote:
         """The remote for pushes; a bare repository is pushed to like any other, so that its hooks run."""

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gitops.cli import approving
+from gitops.cli.main import main
 from gitops.ledger.chain import approvals_prefix
-from tests.support.loop import CONFIG, FILES, MAIN, WITHOUT_LEGACY, Loop
+from tests.support.loop import CONFIG, FILES, MAIN, WITHOUT_LEGACY, Done, Loop
 from tests.support.typed import typed
 
 pytestmark = pytest.mark.e2e
@@ -54,6 +56,16 @@ def _printed(text: str) -> list[str]:
     return shlex.split(command)
 
 
+def _with_lists(loop: Loop, who: str, *arguments: str) -> tuple[Done, list[str]]:
+    """Run a command; also the names that each `git ls-remote` of it asked for."""
+    told = loop.home(who) / "trace"
+    loop.program(who, "git", "config", "--global", "trace2.eventTarget", str(told))
+    done = loop.gitops(who, *arguments)
+    starts = [each["argv"] for each in map(json.loads, told.read_text().splitlines()) if each["event"] == "start"]
+    names = [" ".join(each[each.index("--") + 2 :]) for each in starts if "ls-remote" in each]
+    return done, [re.sub(r" \S+/\*", "", each) for each in names]
+
+
 def test_one_command_approves_the_rules_of_both_clusters(rules: Loop) -> None:
     """Without a terminal it shows both, and prints what signs exactly these; each approval is for one change of one cluster."""
     shown = rules.gitops("bob", "approve", "--all", "--request", "1", check=False)
@@ -62,7 +74,9 @@ def test_one_command_approves_the_rules_of_both_clusters(rules: Loop) -> None:
     command = _printed(shown.text)
     assert command[:5] == ["approve", "trust.brain", "trust.lab", "--request", "1"]
     assert [word.partition("=")[0] for word in command[5:] if "=" in word] == ["brain", "lab"]
-    done = rules.gitops("bob", *command)
+    done, listed = _with_lists(rules, "bob", *command)
+    # The branches once; what is decided on the present, such as requests and the log of pushes, each time.
+    assert [each for each in listed if each.startswith("refs/heads/")] == ["refs/heads/gitops refs/heads/main"]
     assert [f"update trust.{name} approved by bob@people.example" in done.text for name in ("brain", "lab")] == [
         True
     ] * 2
@@ -93,6 +107,29 @@ def test_a_terminal_shows_all_and_asks_once(
     assert (code, _approvals(rules)) == (0 if signed else 1, signed), shown
     assert shown.count("~ an approval lasts: 7 days -> 3 days") == 2
     assert shown.count("Type yes to sign these 2 approvals: ") == 1
+
+
+def test_what_is_applied_while_a_person_reads_is_not_overlooked(
+    rules: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Branches are listed once, and again when what was shown is confirmed."""
+
+    def read_slowly(*_: object, **__: object) -> bool:
+        rules.move(
+            MAIN,
+            rules.commit("carol", {"cluster/notes.gq": b"query titles() { match { $n: Note } return { $n.title } }\n"}),
+        )
+        return True
+
+    clone = rules.clone("bob")
+    for name, value in rules.environment("bob").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr(approving, "_on_terminal", lambda _: True)
+    monkeypatch.setattr(approving, "_confirmed", read_slowly)
+    assert main(["approve", "trust.brain", "--cluster", "brain", "--request", "1"]) == 1
+    assert "ERROR approval_plan_changed" in capsys.readouterr().out
+    assert _approvals(rules) == []
 
 
 def test_a_plan_that_has_changed_keeps_all_from_being_signed(rules: Loop) -> None:
