@@ -10,20 +10,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from gitops.cluster.session import Session
 from gitops.core.errors import GitopsError
+from gitops.ledger.port import LedgerReader
 from gitops.model.access import AccessDiff
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, of_kind, policy_address, query_address
 from gitops.model.change import Action, Change
 from gitops.model.ledger import LedgerState
+from gitops.model.resource import Resource
 
 if TYPE_CHECKING:
     from gitops.policy.access import PolicyText
     from gitops.policy.bundle import Bundle
 
-__all__ = ["AccessSource", "access_between", "access_of_plan"]
+__all__ = ["AccessSource", "access_between", "access_of_plan", "declared_access", "recorded_access"]
 
 
 class _Recorded(Protocol):
@@ -103,21 +106,30 @@ def access_of_plan(current: Session, changes: Iterable[Change], state: LedgerSta
     declared = current.desired.resources
     if not touched or not (of_kind(declared, Kind.POLICY) or of_kind(state.resources, Kind.POLICY)):
         return None
+    found = access_between(recorded_access(current.opened.ledger, state, declared), declared_access(declared))
+    return found if found.rows or any(kind is Kind.POLICY for kind, _ in kinds) else None
 
-    def recorded(address: Address, digest: str) -> bytes | None:
+
+def declared_access(declared: Mapping[Address, Resource]) -> AccessSource:
+    """What a folder declares."""
+    return AccessSource(
+        declared, lambda address, _: declared[address].content, lambda policy: declared[policy].path or policy
+    )
+
+
+def recorded_access(
+    ledger: LedgerReader, state: LedgerState, declared: Mapping[Address, Resource] = MappingProxyType({})
+) -> AccessSource:
+    """What a ledger records. A text that is `declared` with the same digest is not read from the ledger."""
+
+    def text(address: Address, digest: str) -> bytes | None:
         if address in declared and declared[address].digest == digest:
             return declared[address].content
         with suppress(GitopsError):
-            return current.opened.ledger.blob(address, digest).content
+            return ledger.blob(address, digest).content
         return None
 
-    def path(address: Address) -> str:
-        return (declared[address].path if address in declared else None) or address
-
-    before = AccessSource(state.resources, recorded, path)
-    after = AccessSource(declared, lambda address, _: declared[address].content, path)
-    found = access_between(before, after)
-    return found if found.rows or any(kind is Kind.POLICY for kind, _ in kinds) else None
+    return AccessSource(state.resources, text, lambda policy: (policy in declared and declared[policy].path) or policy)
 
 
 def access_between(before: AccessSource, after: AccessSource) -> AccessDiff:

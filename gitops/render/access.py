@@ -88,11 +88,12 @@ def _branches(row: AccessRow) -> str:
 
 
 def who(actors: Actors) -> str:
-    """The actors of a row in words: by groups with their number, or by name."""
+    """The actors of a row in words: by groups with their number, or by name where that takes several groups for a few."""
     if actors.union == ("*",) and not actors.minus:
         return "*"
     number = len(actors.members)
-    if not actors.union:
+    few = len(actors.union + actors.minus) > 1 and number <= _NAMES and not actors.others
+    if few or not actors.union:
         named = _listed(actors.members, _NAMES)
         return f"{named} and any other token" if actors.others else named
     left_out = f" except {', '.join(actors.minus)}" if actors.minus else ""

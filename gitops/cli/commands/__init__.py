@@ -3,6 +3,7 @@
 from gitops.cli.commands.changeset import CHANGESET
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
 from gitops.cli.commands.graph import GRAPH
+from gitops.cli.commands.policy import POLICY
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
 
 COMMANDS = (
@@ -10,6 +11,7 @@ COMMANDS = (
     *CLUSTER_COMMANDS,
     CHANGESET,
     GRAPH,
+    POLICY,
     SERVE,
     BOT,
     REQUEST,
