@@ -16,7 +16,14 @@ from gitops.graph.manifest import CommitRef, Manifest, find_manifest, head_numbe
 from gitops.graph.snapshot import Snapshot
 from gitops.storage.port import ObjectStore
 
-__all__ = ["common_versions", "includes_version", "merge_base_refs", "merge_bases", "require_merged_branches"]
+__all__ = [
+    "adds_to",
+    "common_versions",
+    "includes_version",
+    "merge_base_refs",
+    "merge_bases",
+    "require_merged_branches",
+]
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
@@ -68,7 +75,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
         if (
             head is not None
             and head.schema_ir == snapshot.manifest.schema_ir
-            and _adds_to(snapshot.manifest, head, store)
+            and adds_to(snapshot.manifest, head, store)
         ):
             names.append(line.name)
     if names:
@@ -77,7 +84,7 @@ def require_merged_branches(snapshot: Snapshot) -> None:
         raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
 
 
-def _adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
+def adds_to(manifest: Manifest, head: Manifest, store: ObjectStore) -> bool:
     """Whether a branch has changes that a version of another one lacks, or may have them."""
     if includes_version(manifest, head.ref):
         return False

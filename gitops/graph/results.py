@@ -97,6 +97,24 @@ class ExportResult(GraphReport):
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineResult(GraphReport):
+    """How many records of a commit were written to a file, and the cursor of what changes afterwards."""
+
+    records: int
+    commit: str
+    cursor: str
+    path: str = field(metadata=TEXT_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFacts(GraphOutcome):
+    """The size in bytes and the tag of one cell of a Blob property."""
+
+    size: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphDescription(GraphOutcome):
     """One version of a graph: `tables` has `rows` and `columns` (name to type) by table key, `dropped` the dropped keys."""
 
@@ -336,7 +354,8 @@ class RowProblem:
 class MergeResult(GraphReport):
     """`manifest_version` is the target's newest version afterwards; `rows` has the number of rows that came in, by table key.
 
-    `published` is what the merge published, None if it published nothing.
+    `published` is what the merge published, None if it published nothing. `branch_deleted` says whether the source was deleted
+    afterwards, None if it was not to be; what kept it from that is in `branch_delete_error`.
     """
 
     status: MergeStatus
@@ -347,8 +366,17 @@ class MergeResult(GraphReport):
     rows: Mapping[str, int] = field(default_factory=dict)
     conflicts: tuple[RowProblem, ...] = ()
     published: Manifest | None = field(default=None, metadata=TEXT_ONLY)
+    branch_deleted: bool | None = field(default=None, metadata=TEXT_ONLY)
+    branch_delete_error: str | None = field(default=None, metadata=TEXT_ONLY)
 
     @property
     def ok(self) -> bool:
         """Whether there is no conflict."""
         return not self.conflicts
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain JSON; of the deletion only where there was to be one."""
+        form = GraphReport.to_json(self)
+        if self.branch_deleted is None:
+            return form
+        return {**form, "branch_deleted": self.branch_deleted, "branch_delete_error": self.branch_delete_error}

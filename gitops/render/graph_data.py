@@ -12,11 +12,14 @@ from typing import Any
 
 from gitops.graph.maintenance import GcResult, OptimizeResult, PreviewReport, PurgeResult, VerifyReport
 from gitops.graph.results import (
+    BaselineResult,
+    BlobFacts,
     BranchCreated,
     BranchDeleted,
     BranchList,
     DiffSummary,
     ExportResult,
+    FeedPage,
     GraphDescription,
     GraphOutcome,
     LoadRefusal,
@@ -93,6 +96,15 @@ def _lines(result: GraphOutcome, graph: str, width: int | None) -> Iterable[str]
             counts = f"{result.affected_nodes} node(s) and {result.affected_edges} edge(s)"
             published = f"manifest version {result.manifest_version}" if result.changed else "nothing to publish"
             return [f"graph mutate: {counts} of {graph}, {published}"]
+        case BaselineResult():
+            wrote = f"{result.records} record(s) of {graph} at commit {result.commit} to {result.path}"
+            return [f"graph changes: {wrote}", f"cursor {result.cursor}"]
+        case FeedPage():
+            shown = (f"{commit} {change_line(change, as_json=False)}" for commit, change in result.changes)
+            more = "" if result.complete else ", and there is more"
+            return [*shown, f"{len(result.changes)} change(s){more}", f"cursor {result.position.token}"]
+        case BlobFacts():
+            return [f"{result.size} byte(s), tag {result.tag}"]
         case BranchList() | BranchCreated() | BranchDeleted() | MergeResult() | VersionLog() | VersionDescription():
             return _history_lines(result, graph)
         case DiffSummary():
@@ -119,11 +131,11 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
             table = table_lines(["kind", "type", "id", "property", "detail"], [each.to_json() for each in conflicts])
             return [f"graph branch: {met}; nothing was merged", *table]
         case MergeResult(status=MergeStatus.UP_TO_DATE):
-            return [f"graph branch: {result.into} already contains {result.source}"]
+            return [f"graph branch: {result.into} already contains {result.source}", *_deletion(result)]
         case MergeResult():
             counts = ", ".join(f"{result.rows[key]} of {key}" for key in sorted(result.rows)) or "no rows"
             merged = f"merged {result.source} into {result.into}, version {result.manifest_version}"
-            return [f"graph branch: {merged}: {counts}"]
+            return [f"graph branch: {merged}: {counts}", *_deletion(result)]
         case VersionLog():
             rows = []
             for each in form["commits"]:
@@ -139,6 +151,15 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
                 f"schema {form['schema_digest']}",
                 *table_lines(["table", "rows", "version", "path"], tables),
             ]
+
+
+def _deletion(result: MergeResult) -> list[str]:
+    """What became of the source of a merge, if it was to be deleted."""
+    if result.branch_deleted is None:
+        return []
+    if result.branch_deleted:
+        return [f"graph branch: deleted {result.source}"]
+    return [f"graph branch: {result.source} was not deleted: {result.branch_delete_error}"]
 
 
 def _maintenance_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
@@ -192,7 +213,7 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
     """
     names = list(dict.fromkeys(columns))
     found = [[row.get(name) for name in names] for row in rows]
-    cells = [[_cell(value) for value in row] for row in found]
+    cells = [[cell_text(value) for value in row] for row in found]
     heads = [visible(name) for name in names]
     widths = [max(map(_width, column)) for column in zip(heads, *cells, strict=True)] if names else []
     if width is not None:
@@ -210,7 +231,8 @@ def table_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, wi
     return [_line(heads, widths, right), rule, *(_line(row, widths, right) for row in cells)]
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """A JSON value as tables show it."""
     if value is None:
         return _NULL
     plain = isinstance(value, str) and value not in ("", _NULL) and value == value.strip() and value[0] not in '"[{'

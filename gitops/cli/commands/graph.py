@@ -60,7 +60,57 @@ _BRANCHES = Command(
             "versions:branch_merge",
             _BRANCH_NAME,
             Argument("--into", "BRANCH", "branch to merge into (default: main)", default="main"),
+            flag("--delete-branch", "delete the branch afterwards, unless it has got further changes"),
         ),
+    ),
+)
+
+_CHANGES = Command(
+    "changes",
+    "follow what changes on a branch",
+    commands=(
+        _on_graph(
+            "poll",
+            "print a page of the changes since a cursor, and the cursor of the next page",
+            "feeds:poll",
+            Group(
+                Argument("--cursor", "CURSOR", "where an earlier page, or a baseline, ended"),
+                Argument("--start", "START", "now, beginning or after:COMMIT", default="beginning"),
+            ),
+            _BRANCH,
+            _TYPES,
+            Argument("--limit", "N", "maximum number of changes (default 1000)", type=count, default=1000),
+        ),
+        _on_graph(
+            "baseline",
+            "write all records of a branch to a file, and print the cursor of what changes afterwards",
+            "feeds:baseline",
+            Argument("--output", "FILE", "the file, written completely or not at all", required=True),
+            _BRANCH,
+            _TYPES,
+        ),
+    ),
+)
+_CELL = (
+    Argument("type", "TYPE", "node or edge type"),
+    Argument("id", "ID", "id of the row"),
+    Argument("property", "PROPERTY", "name of the Blob property"),
+    _BRANCH,
+    _AT,
+)
+_BLOBS = Command(
+    "blob",
+    "read cells of Blob properties",
+    commands=(
+        _on_graph(
+            "get",
+            "write the bytes of a cell, or of a part of it",
+            "feeds:blob_get",
+            *_CELL,
+            Argument("--range", "RANGE", "only these bytes: 0-1023, 1024- or -512"),
+            Argument("--output", "FILE", "write a file, completely or not at all (default: standard output)"),
+        ),
+        _on_graph("stat", "print the size and the tag of a cell", "feeds:blob_stat", *_CELL),
     ),
 )
 
@@ -114,7 +164,7 @@ GRAPH = Command(
             *_QUERY_ARGUMENTS,
             _BRANCH,
             _AT,
-            Argument("--format", ("table", "json", "ndjson"), "format of the rows (default: table)"),
+            Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)"),
             flag("--explain", "print the operators with estimated and actual rows"),
             Argument("--timeout", "SECONDS", "stop after this time", type=seconds),
             Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
@@ -157,6 +207,8 @@ GRAPH = Command(
             flag("--summary", "print counts instead of rows"),
         ),
         _BRANCHES,
+        _CHANGES,
+        _BLOBS,
         _on_graph(
             "preview",
             "try a schema on a copy, and count the affected rows",

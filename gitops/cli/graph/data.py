@@ -87,15 +87,15 @@ def export(options: argparse.Namespace) -> GraphOutcome | int:
             sys.stdout.write(line + "\n")
         return OK
     count = 0
-    with _whole_file(Path(options.output)) as file:
+    with whole_file(Path(options.output)) as file:
         for line in lines:
-            file.write(line + "\n")
+            file.write(line.encode() + b"\n")
             count += 1
     return ExportResult(count, options.output)
 
 
 @contextlib.contextmanager
-def _whole_file(path: Path) -> Iterator[IO[str]]:
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears when its content is complete. A pipe or a device is written to directly, and never replaced."""
     try:
         if path.exists() and not path.is_file():
@@ -106,7 +106,7 @@ def _whole_file(path: Path) -> Iterator[IO[str]]:
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
         if scratch is not None:
             Path(scratch).replace(target)

@@ -25,8 +25,9 @@ from gitops.language.schema import PropType, Scalar
 from gitops.language.suggest import choices, did_you_mean
 from gitops.language.text import LanguageError, SourceText, Stage
 from gitops.model.address import Kind, is_name
-from gitops.render.characters import visible_json
+from gitops.render.characters import visible, visible_json
 from gitops.render.graph_data import operator_lines
+from gitops.render.graph_rows import csv_lines, key_value_lines
 from gitops.wiring.stores import cache_folder, open_embedder
 from gitops.wiring.system import SystemClock
 
@@ -34,7 +35,7 @@ _MIB = 2**20
 
 
 def query(options: argparse.Namespace) -> int:
-    """`gitops graph query GRAPH QUERY`: rows as a table, as one JSON document, or as a JSON object per line."""
+    """`gitops graph query GRAPH QUERY`: rows as a table, one JSON document, a JSON object per line, CSV, or a line per value."""
     form = options.format or ("json" if options.json else "table")
     if options.json and form != "json":
         complain("--json and --format name two formats; leave one out")
@@ -59,6 +60,12 @@ def query(options: argparse.Namespace) -> int:
     if form == "ndjson":
         for row in rows.rows:
             sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
+    elif form == "csv":
+        # A program gets the values as they are; no character acts on a terminal.
+        for line in csv_lines(rows.columns, rows.rows):
+            sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
+    elif form == "kv":
+        sys.stdout.write("".join(line + "\n" for line in key_value_lines(rows.rows)))
     else:
         options.json = form == "json"
         show(rows, options)

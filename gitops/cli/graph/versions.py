@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 from gitops import graph
 from gitops.cli.graph.inputs import graph_root, open_records, parse_revision, read_target, write_context
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import BranchCreated, BranchDeleted, BranchList, GraphOutcome, VersionLog
 
 _AGE = re.compile(r"([0-9]{1,6})([dhm])")
@@ -60,8 +61,19 @@ def branch_delete(options: argparse.Namespace) -> GraphOutcome:
 
 
 def branch_merge(options: argparse.Namespace) -> GraphOutcome:
-    """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed."""
-    return graph.merge_branch(graph_root(options), options.name, options.into, write_context(options))
+    """`gitops graph branch merge GRAPH BRANCH`; exit code 1 when there is a conflict, after all of them were printed.
+
+    A merge that has landed is a success, also where its branch could not be deleted.
+    """
+    root, context = graph_root(options), write_context(options)
+    merged = graph.merge_branch(root, options.name, options.into, context)
+    if not (options.delete_branch and merged.ok):
+        return merged
+    try:
+        graph.delete_merged_branch(root, options.name, options.into, context)
+    except GitopsError as error:
+        return replace(merged, branch_deleted=False, branch_delete_error=error.detail)
+    return replace(merged, branch_deleted=True)
 
 
 # -- maintenance -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.faults import around
 from gitops.graph import layout
-from gitops.graph.ancestry import includes_version, merge_base_refs
+from gitops.graph.ancestry import adds_to, merge_base_refs
 from gitops.graph.history.leases import hold_lease
 from gitops.graph.lines import INTERNAL, Line, check_name, read_branches
 from gitops.graph.manifest import head_number, line_numbers, publish
@@ -122,15 +122,15 @@ def delete_branch(uri: str, name: str, context: WriteContext) -> None:
 
 
 def delete_merged_branch(uri: str, name: str, into: str, context: WriteContext) -> None:
-    """As `delete_branch`, if branch `into` includes the newest version of it.
+    """As `delete_branch`, if branch `into` includes all of its changes.
 
     Raises ConflictError `graph_conflict` if not: another process wrote to it since it was merged. Writers that take no turns,
     as on an object store, may still publish a version between this look and the deletion.
     """
     with find_root(uri).lease():
         branch, target = open_snapshot(uri, ReadTarget(name)), open_snapshot(uri, ReadTarget(into))
-        if not includes_version(target.manifest, branch.manifest.ref):
-            detail = f"branch {branch.branch} has versions that {target.branch} does not include"
+        if adds_to(target.manifest, branch.manifest, target.store):
+            detail = f"branch {branch.branch} has changes that {target.branch} does not include"
             raise ConflictError(Code.GRAPH_CONFLICT, detail, path=branch.branch)
         delete_branch(uri, name, context)
 

@@ -92,7 +92,7 @@ def find_precondition(cell: BlobCell, if_match: str | None, if_none_match: str |
     """Whether the client has the cell already. Raises ProblemError 412 where it is not the one that the client is after."""
     if if_match is not None and not _names(if_match, cell.tag):
         more = {"precondition_failure": {"expected": if_match[:200], "actual": f'"{cell.tag}"'}}
-        raise ProblemError(ApiProblem(412, None, "the blob is another one by now", more))
+        raise ProblemError(ApiProblem(412, None, "the blob is another one now", more))
     return if_none_match is not None and _names(if_none_match, cell.tag, weak=True)
 
 

@@ -162,9 +162,15 @@ def test_a_refused_delete_leaves_the_merge(place: Place) -> None:
     assert (again["outcome"], again["commit"], "branch_deleted" in again) == ("already_up_to_date", None, False)
 
 
+def test_a_branch_without_changes_is_deleted_after_a_merge_of_nothing(place: Place) -> None:
+    create_branch(place.served, Gate(), "dev", "main")(place.context)
+    merged = merge_branches(place.served, Gate(), "dev", "main", delete_source=True)(place.context)
+    assert (merged["outcome"], merged["branch_deleted"], place.branches()) == ("already_up_to_date", True, ["main"])
+
+
 def test_a_branch_that_went_on_is_not_deleted_as_merged(place: Place) -> None:
     place.load(town("a"), branch="dev", origin="main")
-    with pytest.raises(GitopsError, match="branch dev has versions that main does not include"):
+    with pytest.raises(GitopsError, match="branch dev has changes that main does not include"):
         graph.delete_merged_branch(place.served.uri, "dev", "main", place.context)
     assert place.branches() == ["dev", "main"]
 
