@@ -28,6 +28,8 @@ RANGE_BYTES = 16 * 1024 * 1024
 """About so many bytes of rows are read at once."""
 
 _BLOBS_AT_ONCE = 16
+_ROWS_AT_ONCE = 1024
+_SAMPLE_ROWS = 1024
 _CELL_BYTES = 64
 
 
@@ -69,7 +71,11 @@ def _read_ranges(table: CommittedTable, declared: NodeType | EdgeType) -> Iterat
         4 * (kind.dimension or 0) if kind.scalar is Scalar.VECTOR else _CELL_BYTES
         for kind in declared.properties.values()
     )
-    bounds = _range_bounds(table, max(64, RANGE_BYTES // (width + _CELL_BYTES * len(heads))))
+    width += _CELL_BYTES * len(heads)
+    # Texts and lists may be longer than a cell is taken to be.
+    for sample in table.scan([*heads, *plain], limit=_SAMPLE_ROWS):
+        width = max(width, sample.nbytes // max(1, sample.num_rows))
+    bounds = _range_bounds(table, max(64, RANGE_BYTES // width))
     for low, high in zip([None, *bounds], [*bounds, None], strict=True):
         batches = list(table.scan([*heads, *plain], id_range_filter(low, high)))
         if batches:
@@ -92,7 +98,7 @@ def _range_bounds(table: CommittedTable, rows: int) -> list[str]:
 
 def _record_lines(table: CommittedTable, declared: NodeType | EdgeType, rows: pa.Table) -> Iterator[str]:
     blobs = [name for name, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
-    size = _BLOBS_AT_ONCE if blobs else max(1, rows.num_rows)
+    size = _BLOBS_AT_ONCE if blobs else _ROWS_AT_ONCE
     names = ["id", *declared.properties]
     members = [f"{compact_json(name)}:" for name in names]
     # A null is left out, but where a load could make a vector in its place.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,20 @@ def test_large_tables_are_read_in_ranges_of_ids(tmp_path: Path, monkeypatch: pyt
     graph = WrittenGraph(tmp_path / "g.omni").create("node T { k: String @key  n: I32 }")
     graph.load({"type": "T", "data": {"k": f"{n * 7919 % 5000:04}", "n": n}} for n in range(5000))
     assert [row["data"]["k"] for row in graph.rows("T")] == [f"{n:04}" for n in range(5000)]
+
+
+def test_long_texts_make_the_ranges_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def record_lines(table: Any, declared: Any, rows: Any) -> Iterator[str]:
+        sizes.append(rows.nbytes)
+        yield from original(table, declared, rows)
+
+    original = export_module._record_lines
+    monkeypatch.setattr(export_module, "_record_lines", record_lines)
+    monkeypatch.setattr(export_module, "RANGE_BYTES", 2**20)
+    graph = WrittenGraph(tmp_path / "g.omni").create("node T { k: String @key  text: String }")
+    graph.load({"type": "T", "data": {"k": f"{n:03}", "text": "x" * 20_000}} for n in range(400))
+    assert [row["data"]["k"] for row in graph.rows("T")] == [f"{n:03}" for n in range(400)]
+    assert sum(sizes) > 400 * 20_000
+    assert max(sizes) < 3 * 2**20

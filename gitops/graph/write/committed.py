@@ -47,12 +47,17 @@ class CommittedTable:
         if self.opened is None and self.entry.rows:
             self.opened = open_table(self.folder, self.entry)
 
-    def scan(self, columns: Sequence[str], where: Any = None) -> Iterator[pa.RecordBatch]:
-        """The rows that the driver's filter lets through, with their addresses. Raises RemoteError; as `open_table`."""
+    def scan(self, columns: Sequence[str], where: Any = None, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows that the driver's filter lets through, with their addresses, or so many of them.
+
+        Raises RemoteError; as `open_table`.
+        """
         if not self.entry.rows:
             return
         with self._reading() as dataset:
-            yield from dataset.scanner(columns=list(columns), filter=where, with_row_address=True).to_batches()
+            yield from dataset.scanner(
+                columns=list(columns), filter=where, with_row_address=True, limit=limit
+            ).to_batches()
 
     def find(self, column: str, cells: Collection[Any], columns: Sequence[str]) -> Iterator[Columns]:
         """The rows whose column holds one of the cells, batch by batch as cells of columns, with their addresses."""
