@@ -83,11 +83,11 @@ class LedgerGraphs:
 
     @cached_property
     def digests(self) -> Mapping[str, Mapping[Address, str]]:
-        """The recorded digests by graph."""
+        """The recorded digests by graph, of what its declaration has. A restore is declared beside it, and read in any case."""
         found: dict[str, dict[Address, str]] = {}
         for address, value in self._recorded.items():
             graph = address.graph
-            if graph is not None:
+            if graph is not None and address.kind is not Kind.RESTORE:
                 found.setdefault(graph, {})[address] = value
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -108,6 +109,18 @@ def test_what_a_change_reads(
     if read is not None:
         there = {path for path in read if path in files or path in FILES}
         assert [path for path in seen if path not in ALWAYS] == sorted(there)
+
+
+def test_a_restore_is_what_the_folder_declares_and_not_what_the_entry_has() -> None:
+    declared = json.loads(FILES["cluster.yaml"]) | {"restores": {"g": {"version": 2, "types": ["Person"]}}}
+    restoring = {**FILES, "cluster.yaml": json.dumps(declared).encode()}
+    tree = MemoryTree(restoring)
+    loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN))
+    entry = SoundRecord(COMPILER, PLAIN, loaded.sound), loaded.digests()
+    assert "restore.g" in entry[1]
+    other = {**restoring, "cluster.yaml": restoring["cluster.yaml"].replace(b'"version": 2', b'"version": 3')}
+    for files in (FILES, restoring, other):
+        assert read_by(files, entry) == ALWAYS
 
 
 def test_a_link_on_the_way_is_refused_as_ever(applied: tuple[SoundRecord, Mapping[Address, str]]) -> None:
