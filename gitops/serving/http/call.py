@@ -258,12 +258,17 @@ class Call:
 
 
 def canonical_branch(given: str | None) -> str:
-    """The name of a branch without space around it, `main` where none is given. Raises ProblemError 400 for a blank one."""
+    """The name of a branch without space around it, `main` where none is given.
+
+    Raises ProblemError 400 for a blank or reserved one.
+    """
     if given is None:
         return MAIN
     name = given.strip()
     if not name:
         raise bad_request("the name of the branch is blank; leave it out for main")
+    if name.startswith("__"):
+        raise bad_request("names of branches that begin with __ are reserved")
     return name
 
 
