@@ -95,11 +95,16 @@ def unknown_member(cell: Any, kind: PropType) -> str | None:
 
 
 def cell_to_json(cell: Any, kind: PropType) -> Any:
-    """The JSON value of a cell: dates as text, floats that are not finite as their names, blobs as `base64:` text."""
+    """The JSON value of a cell: dates as text, floats that are not finite as their names, blobs as `base64:` text.
+
+    In a vector what is not finite is null.
+    """
     if cell is None:
         return None
-    if kind.is_list or kind.scalar is Scalar.VECTOR:
-        item = PropType(Scalar.F32 if kind.scalar is Scalar.VECTOR else kind.scalar, dimension=None)
+    if kind.scalar is Scalar.VECTOR:
+        return [_float_to_json(each, single=True) if math.isfinite(each) else None for each in cell]
+    if kind.is_list:
+        item = PropType(kind.scalar, dimension=None)
         return [cell_to_json(each, item) for each in cell]
     if kind.scalar is Scalar.DATE:
         return date.fromordinal(cell + _EPOCH_DAY).isoformat()
