@@ -44,7 +44,7 @@ from gitops.config.index import (
     write_index,
 )
 from gitops.config.loader import ResourceLoader
-from gitops.config.policies import check_bindings, check_bundle
+from gitops.config.policies import Judgement, judge
 from gitops.config.reader import MAX_QUERIES, MAX_QUERY_BYTES, SourceFile, SourceReader
 from gitops.config.sound import SoundGraph, VouchedGraph, VouchedGraphs
 from gitops.config.source import SourceError, SourceLimits, SourceMovedError, SourceTree, StampedTree, parents
@@ -53,7 +53,7 @@ from gitops.core.codes import Code
 from gitops.core.collector import paused_collector
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, graph_address, is_name, is_servable
+from gitops.model.address import Address, Kind
 from gitops.model.kinds import rules_of
 from gitops.model.resource import (
     Dependencies,
@@ -76,7 +76,7 @@ class LoadResult:
 
     `desired` and `header` are None when there is an error that concerns them. `resources` (in address order) and
     `dependencies` hold what could be loaded even then: for reports, never to plan from. `sound` are the graphs without problems,
-    by their ids, where the load was given what a ledger vouches for.
+    by their ids, where the load was given what a ledger vouches for. `judgement` is of step 8.
     """
 
     desired: DesiredState | None
@@ -85,6 +85,7 @@ class LoadResult:
     dependencies: Collection[Dependency]
     diagnostics: Diagnostics
     sound: Mapping[str, SoundGraph] = field(default_factory=dict)
+    judgement: Judgement = Judgement()
 
     def digests(self) -> Mapping[Address, str]:
         """Address to digest of the resources, in address order."""
@@ -178,6 +179,7 @@ class _Load:
         self._kept: dict[str, GraphRecord] = {}
         self._ledger = vouched
         self._vouched: dict[str, VouchedGraph] = {}
+        self.judgement = Judgement()
 
     def run(self) -> None:
         """All graphs, then all policies, in the order of their names: that of the problems."""
@@ -203,17 +205,13 @@ class _Load:
 
     def judge(self) -> None:
         """Step 8."""
-        policies, found = self._loader.policies, self._found
-        for policy in policies.values():
-            check_bundle(policy, found, self._loader.sound)
-        check_bindings(policies, found)
-        for graph in self._config.form["graphs"]:
-            if is_name(graph) and not is_servable(graph):
-                place, message = (
-                    self._config.graph(graph).id.source,
-                    f"no server can serve a graph with the id '{graph}'",
-                )
-                found.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, source=place)
+        loader = self._loader
+        self.judgement = judge(self._config, loader.policies.values(), self._reader, loader.sound, self._compiled)
+
+    def _compiled(self, graph: str) -> GraphDeclaration:
+        """A graph of a folder without errors, also if it was not loaded."""
+        known = self._loader.compiled.get(graph)
+        return known or self._load_again(graph, self._reader.tree, self._digests()).compiled[graph]
 
     def is_near_a_limit(self, limits: SourceLimits) -> bool:
         """Whether a limit was met, or might have been by reading everything."""
@@ -289,7 +287,7 @@ class _Load:
                 lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
             )
         if header is None or found.has_errors:
-            return LoadResult(None, header, resources, edges, found)
+            return LoadResult(None, header, resources, edges, found, judgement=self.judgement)
         sound = self._sound()
         compiled = self._loader.compiled
         declared = self._config.form["graphs"]
@@ -305,7 +303,7 @@ class _Load:
             storage=header.storage,
             lock=header.lock,
         )
-        return LoadResult(desired, header, resources, edges, found, sound)
+        return LoadResult(desired, header, resources, edges, found, sound, self.judgement)
 
     def _sound(self) -> dict[str, SoundGraph]:
         """The graphs that the next entry of the ledger can vouch for."""

@@ -1,24 +1,31 @@
-"""Step 8 of a load: whether the policies of a folder can be enforced.
+"""Step 8 of a load: whether the policies of a folder can be enforced, and decide what is expected of them.
 
-Each policy file is read, and held against what it is bound to; a scope has one policy. A file that an earlier load found without
+Each policy file is read, and held against what it is bound to; a scope has one policy. Then the cases are decided that lie beside
+`cluster.yaml` and beside the policy files, in `*.test.yaml` and `policy.tests.yaml`. A file that an earlier load found without
 problems, bound to the same kinds of scopes, is not read again: only soundness is kept, as for queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from gitops.config.cache import SoundPairs
+from gitops.config.configuration import Configuration
 from gitops.config.declaration import DeclaredPolicy
-from gitops.config.reader import SourceFile
+from gitops.config.reader import SourceFile, SourceReader
+from gitops.config.source import SourceError
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity, SourceRef
 from gitops.language.yaml import shown
-from gitops.policy.bind import BoundBundle, check_kinds, conflicts, kind_of
+from gitops.model.address import Address, graph_address, is_name, is_servable
+from gitops.model.resource import GraphDeclaration
+from gitops.policy.bind import BoundBundle, Enforced, bind, check_kinds, conflicts, kind_of
 from gitops.policy.bundle import Bundle
 
-__all__ = ["LoadedPolicy", "check_bindings", "check_bundle"]
+__all__ = ["Judgement", "LoadedPolicy", "enforced_by", "judge", "read_policy"]
+
+_CASES = (".test.yaml", "policy.tests.yaml")
 
 
 class LoadedPolicy(NamedTuple):
@@ -32,6 +39,13 @@ class LoadedPolicy(NamedTuple):
     def at(self) -> str:
         """Its path in `cluster.yaml`."""
         return f"policies.{shown(self.declared.name.value)}"
+
+
+class Judgement(NamedTuple):
+    """The policies that were judged, and how many cases the folder has."""
+
+    policies: tuple[LoadedPolicy, ...] = ()
+    cases: int = 0
 
 
 def check_bundle(policy: LoadedPolicy, found: Diagnostics, sound: SoundPairs | None) -> None:
@@ -58,12 +72,75 @@ def read_policy(policy: LoadedPolicy) -> tuple[Bundle | None, Diagnostics]:
     return None if problems.has_errors else bundle, problems
 
 
-def check_bindings(policies: Mapping[str, LoadedPolicy], found: Diagnostics) -> None:
+def check_bindings(policies: Collection[LoadedPolicy], found: Diagnostics) -> None:
     """Report each further policy of a scope that has one."""
-    for scope, names in conflicts({name: each.scopes for name, each in policies.items()}).items():
+    named = {policy.declared.name.value: policy for policy in policies}
+    for scope, names in conflicts({name: policy.scopes for name, policy in named.items()}).items():
         for name in names[1:]:
-            policy = policies[name]
+            policy = named[name]
             message = f"{scope} has the policy {names[0]} already"
             found.add(
                 Code.DUPLICATE_POLICY_BINDING, f"{policy.at}.applies_to", message, source=policy.declared.name.source
             )
+
+
+def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
+    """What is enforced on each scope; a policy that has errors is left out."""
+    bundles = ((policy, read_policy(policy)[0]) for policy in policies)
+    bound = (BoundBundle(p.declared.name.value, b, p.scopes, p.file.path) for p, b in bundles if b is not None)
+    return bind(bound)[0]
+
+
+def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
+    """The files beside the configuration and the policies that have cases; one that cannot be read is reported."""
+    folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
+    for folder in sorted(folders):
+        try:
+            names = reader.tree.names(folder)
+        except SourceError as error:
+            message = f"the folder is not searched for cases: {error.detail}"
+            reader.found.add(error.code, folder, message, severity=Severity.WARNING)
+            continue
+        for name in names:
+            if name.endswith(_CASES):
+                path = name if folder == "." else f"{folder}/{name}"
+                file = reader.file(path, path, SourceRef(path), missing=Code.POLICY_TESTS_INVALID)
+                if file is not None and b"cases" in file.data:
+                    yield file
+
+
+def judge(
+    config: Configuration,
+    policies: Collection[LoadedPolicy],
+    reader: SourceReader,
+    sound: SoundPairs | None,
+    compiled: Callable[[str], GraphDeclaration],
+) -> Judgement:
+    """Take step 8; problems go to the reader. `compiled` gives a graph of a folder without errors."""
+    found, graphs = reader.found, config.form["graphs"]
+    for policy in policies:
+        check_bundle(policy, found, sound)
+    check_bindings(policies, found)
+    for graph in graphs:
+        if is_name(graph) and not is_servable(graph):
+            message = f"no server can serve a graph with the id '{graph}'"
+            place = config.graph(graph).id.source
+            found.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, source=place)
+    files = tuple(case_files(policies, reader))
+    if not files:
+        return Judgement(tuple(policies))
+    from gitops.policy.cases import Guarded, failures, read_cases
+
+    def writes(scope: str, query: str) -> bool | None:
+        checked = compiled(Address(scope).graph or "").queries.get(query)
+        return None if checked is None else bool(checked.writes)
+
+    cases = [(file, *read_cases(file.data, file.path)) for file in files]
+    for _, _, problems in cases:
+        found.extend(problems)
+    if not found.has_errors:
+        guarded = Guarded(enforced_by(policies), graphs, writes)
+        for file, read, _ in cases:
+            for case in read:
+                found.extend(failures(case, file.path, guarded))
+    return Judgement(tuple(policies), sum(len(read) for _, read, _ in cases))

@@ -70,6 +70,8 @@ class Code(StrEnum):
     POLICY_MIXED_BINDING_KINDS = "policy_mixed_binding_kinds"
     DUPLICATE_POLICY_BINDING = "duplicate_policy_binding"
     GRAPH_ID_UNSERVABLE = "graph_id_unservable"
+    POLICY_TESTS_INVALID = "policy_tests_invalid"
+    POLICY_TEST_FAILED = "policy_test_failed"
     POLICY_INVALID = "policy_invalid"
     POLICY_EVALUATION_FAILED = "policy_evaluation_failed"
     ACCESS_WIDENED = "access_widened"

@@ -79,4 +79,10 @@ access_unguarded | W | no policy is in force from now on
 access_before_unknown | W | what a recorded policy permits is not known
   its text in the ledger cannot be read by this release, or the ledger does not record what it is bound to
   -> look at each row of access: all that is permitted afterwards counts as gained
+policy_tests_invalid | E | a file of cases does not have the expected shape
+  the YAML does not parse, a key is unknown or missing, or a case is about a graph or query that is not declared
+  -> correct the case, then check again: gitops policy check
+policy_test_failed | E | a case of a policy fails
+  the policies that are declared decide otherwise than the case expects
+  -> correct the policy, or the case; see which rule decides: gitops policy explain --actor ACTOR --action ACTION
 """
