@@ -23,7 +23,7 @@ from gitops.model.resource import GraphDeclaration
 from gitops.policy.bind import BoundBundle, Enforced, bind, check_kinds, conflicts, kind_of
 from gitops.policy.bundle import Bundle
 
-__all__ = ["Judgement", "LoadedPolicy", "enforced_by", "judge", "read_policy"]
+__all__ = ["Judgement", "LoadedPolicy", "case_files", "judge", "read_policy"]
 
 _CASES = (".test.yaml", "policy.tests.yaml")
 

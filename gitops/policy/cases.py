@@ -17,10 +17,10 @@ from gitops.language.yaml import YamlMap, YamlNode, shown
 from gitops.model.address import CLUSTER_SCOPE, graph_address
 from gitops.policy.bind import Enforced
 from gitops.policy.bundle import BRANCH_SCOPED, SERVER_ACTIONS, TARGET_SCOPED, Action
-from gitops.policy.decide import MAIN, AccessDecision, AccessRequest, decide
+from gitops.policy.decide import MAIN, AccessDecision, AccessRequest, decide, without_policy
 from gitops.policy.nodes import NodeReader
 
-__all__ = ["Case", "Guarded", "failures", "read_cases"]
+__all__ = ["Case", "Guarded", "failures", "read_cases", "scopes_of"]
 
 # The other keys are about queries and data.
 _KEYS = ("version", "graph", "cases", "now", "fixtures", "tests", "samples", "audits")
@@ -170,6 +170,11 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
     return found
 
 
+def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:
+    """What a case is about: `cluster`, graphs, None for what is not known."""
+    return frozenset(_scope(case, action, guarded) for action in case.actions)
+
+
 def _scope(case: Case, action: Action | None, guarded: Guarded) -> str | None:
     """What the action of a case is about; None where that is not known."""
     if action in SERVER_ACTIONS:
@@ -219,14 +224,8 @@ def _decided(case: Case, action: Action | None, actor: str, scope: str, guarded:
             case.query if each is Action.INVOKE_QUERY else None,
         )
         place = guarded.enforced.get(scope)
-        decisions.append(_without_policy(request) if place is None else decide(place.bundle, request))
+        decisions.append(without_policy(request) if place is None else decide(place.bundle, request))
     return next((each for each in decisions if not each.allowed), decisions[0])
-
-
-def _without_policy(request: AccessRequest) -> AccessDecision:
-    allowed = request.action is Action.READ
-    message = "without a policy, any token may read, and nothing else"
-    return AccessDecision(allowed=allowed, rule=None, known=True, message=message)
 
 
 def _listed(actors: Collection[str]) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "permission",
     "permits",
     "stranger",
+    "without_policy",
 ]
 
 MAIN = "main"
@@ -104,6 +105,12 @@ def denial(request: AccessRequest) -> AccessDecision:
     """The denial of what no rule permits."""
     message = f"no rule permits '{request.actor}' to {request.action}"
     return AccessDecision(allowed=False, rule=None, known=True, message=message)
+
+
+def without_policy(request: AccessRequest) -> AccessDecision:
+    """The decision on a scope that no policy is bound to: any token may read, and nothing else."""
+    message = "without a policy, any token may read, and nothing else"
+    return AccessDecision(allowed=request.action is Action.READ, rule=None, known=True, message=message)
 
 
 def permission(rule: str) -> AccessDecision:

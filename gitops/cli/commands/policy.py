@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from gitops.cli.commands.arguments import CONFIG, PROJECT, Argument, Command, count, flag
+from gitops.cli.commands.policy_checks import CHECKS
 
 _POLICY = "gitops.cli.policy"
 
 POLICY = Command(
     "policy",
-    "say who may do what, and who gains and loses what",
+    "check access policies, say who may do what, and who gains and loses what",
     commands=(
+        *CHECKS,
         Command(
             "diff",
             "say who gains and loses what between two states of the policies",
