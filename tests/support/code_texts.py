@@ -65,18 +65,26 @@ def _patterns() -> dict[str, list[re.Pattern[str]]]:
 
 def texts_of(tree: ast.Module) -> Iterator[tuple[int, list[str | None]]]:
     """The line and the parts of each text of a module that is not documentation; None stands for a value."""
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
+    left_out: set[int] = set()
+    waiting: list[ast.AST] = [tree]
+    # A walk of `ast` takes three times as long, and the program has a million nodes. What holds a node comes before it.
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Expr):
+            left_out.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
             left_out.update(map(id, node.values))
-    for node in ast.walk(tree):
-        if id(node) in left_out:
-            continue
-        if isinstance(node, ast.JoinedStr):
-            values = [part.value if isinstance(part, ast.Constant) else None for part in node.values]
-            yield node.lineno, [value if isinstance(value, str) else None for value in values]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in left_out:
+                values = [part.value if isinstance(part, ast.Constant) else None for part in node.values]
+                yield node.lineno, [value if isinstance(value, str) else None for value in values]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
             yield node.lineno, [node.value]
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                waiting.extend(each for each in value if isinstance(each, ast.AST))
+            elif isinstance(value, ast.AST):
+                waiting.append(value)
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str | None, ...]]:
