@@ -8,7 +8,7 @@
 # make mutants  change one operator of the pure core at a time, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
 # make bench  measure, print a table, write bench.json
-# make docs   write the generated pages again, and the sources of the templates of comments
+# make docs   write the generated pages again
 # make lock   resolve the dependencies again
 
 PYTHON ?= python3
@@ -83,7 +83,6 @@ docs: $(READY)
 	$(PY) -m tests.support.codes_page
 	$(PY) -m tests.support.cli_page
 	$(PY) -m tests.support.rules_page
-	$(PY) -m tests.support.compiled_templates
 	$(PY) -m tests.support.openapi_page
 
 lock:

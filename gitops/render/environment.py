@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import lru_cache
-from hashlib import sha256
 from importlib.abc import Traversable
 from importlib.resources import files
 from itertools import islice
@@ -26,7 +25,6 @@ from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import Any
 
-import jinja2
 from jinja2 import (
     BaseLoader,
     Environment,
@@ -55,9 +53,6 @@ BUILT_IN = "builtin/"
 
 TEMPLATE_LIMIT = 65_536
 """Characters of one template."""
-
-KEPT = ".compiled"
-"""The end of the name of the file beside a built-in template that has its Python source."""
 
 # The work of a comment, and what each change, migration or warning of a plan adds to it.
 _WORK, _WORK_PER_ITEM = 8_000_000, 2_000
@@ -218,17 +213,16 @@ class _Loader(BaseLoader):
         globals: MutableMapping[str, Any] | None = None,  # noqa: A002
     ) -> Template:
         """The template called `name`: that of the repository, else the built-in one."""
-        text, kept = None if name.startswith(BUILT_IN) else self._own.get(name), ""
+        text = None if name.startswith(BUILT_IN) else self._own.get(name)
         if text is None:
             plain = name.removeprefix(BUILT_IN)
             file = self._root / plain
             if "/" in plain or not plain.endswith(".md.j2") or not file.is_file():
                 raise TemplateNotFound(name)
-            text, source = file.read_text("utf-8"), self._root / f"{plain}{KEPT}"
-            kept = source.read_text("utf-8") if source.is_file() else ""
+            text = file.read_text("utf-8")
         elif len(text) > TEMPLATE_LIMIT:
             raise _RuleError(f"{name} is longer than {TEMPLATE_LIMIT} characters")
-        return environment.template_class.from_code(environment, _compiled(name, text, kept), globals or {}, None)
+        return environment.template_class.from_code(environment, _compiled(name, text), globals or {}, None)
 
 
 def _templates() -> Traversable:
@@ -238,18 +232,8 @@ def _templates() -> Traversable:
 
 
 @lru_cache(maxsize=32)
-def _compiled(name: str, text: str, kept: str) -> CodeType:
-    """The compiled code of a template that passed every check; `kept` may be its source."""
-    source = kept if kept.startswith(_key(name, text)) else source_of(name, text)
-    return compile(source, name, "exec", dont_inherit=True)
-
-
-def source_of(name: str, text: str) -> str:
-    """The Python source of a template that passed every check. Raises TemplateError with the line where it breaks a rule.
-
-    That of a built-in template is kept beside it, since compiling it takes five times as long as its source. The first line
-    names the text and the release of the engine that the source was made of: for others it is made again.
-    """
+def _compiled(name: str, text: str) -> CodeType:
+    """The compiled code of a template that passed every check."""
     environment = _Environment()
     tree = environment.parse(text, name, name)
     _check(tree)
@@ -259,12 +243,7 @@ def source_of(name: str, text: str) -> str:
         length = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
         call = nodes.Call(nodes.Name("_spend", "load"), [nodes.Const(length)], [], None, None)
         node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno).set_environment(environment))
-    return _key(name, text) + environment.compile(tree, name, name, raw=True)
-
-
-def _key(name: str, text: str) -> str:
-    made_of = f"{jinja2.__version__} {name} {text}"
-    return f"# {sha256(made_of.encode()).hexdigest()}\n"
+    return environment.compile(tree, name, name)
 
 
 def _check(tree: nodes.Template) -> None:

@@ -18,7 +18,7 @@ import types
 
 import gitops
 from gitops.cli.parser import build_parser
-from gitops.render.environment import _Environment
+from gitops.render.environment import _compiled
 from tests.support import pen
 from tests.support.pages import ROOT
 
@@ -161,7 +161,7 @@ def _warm() -> None:
     gettext.find = lambda *_, **__: None  # type: ignore[assignment]
     build_parser()
     for path in (ROOT / "templates").glob("*.md.j2"):
-        _Environment().get_template(path.name)
+        _compiled(path.name, path.read_text(encoding="utf-8"))
 
 
 def main() -> None:

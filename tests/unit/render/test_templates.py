@@ -16,8 +16,6 @@ from gitops.render.comment import plan_comment
 from gitops.render.comment_inputs import PlanComment
 from gitops.render.environment import TEMPLATE_LIMIT, render_sections
 from gitops.render.markdown import MUST_KEEP, Section
-from tests.support.compiled_templates import sources
-from tests.support.pages import ROOT
 
 COMMENT = PlanComment(subject=SUBJECT, outcome=planned("plan_ok"), approvals=(MISSING,))
 # Each is a whole plan template that must not be used, with the line that is at fault (0 if it is none in particular).
@@ -185,19 +183,3 @@ def test_a_built_in_template_that_breaks_a_rule_is_a_defect(tmp_path, monkeypatc
 def test_a_value_that_looks_like_a_link_does_not_stop_a_built_in_template():
     debt = Debt("a", "b" * 40, Address("graph.x"), "ada", "](")
     assert "`](`" in plan_comment(replace(everything(), debts=(debt,)))
-
-
-def test_the_kept_sources_are_those_of_the_templates():
-    kept = {path: path.read_text(encoding="utf-8") for path in (ROOT / "templates").glob(f"*{environment.KEPT}")}
-    assert kept == sources(), "run `make docs`"
-
-
-def test_built_in_templates_are_not_compiled_again_and_others_are(monkeypatch):
-    compiled, real = [], environment.source_of
-    monkeypatch.setattr(environment, "source_of", lambda name, text: compiled.append(name) or real(name, text))
-    environment._compiled.cache_clear()
-    plain = plan_comment(COMMENT)
-    assert compiled == []
-    text = (ROOT / "templates/plan.md.j2").read_text(encoding="utf-8")
-    assert plan_comment(replace(COMMENT, templates={"plan.md.j2": text + "\n{# another #}"})) == plain
-    assert compiled == ["plan.md.j2"]
