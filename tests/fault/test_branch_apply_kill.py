@@ -104,12 +104,12 @@ class Scene:
         return done.returncode
 
 
-def configure(scene: Scene) -> None:
+def configure(scene: Scene, who: str = "bot") -> None:
     """What the operator of the server sets."""
     settings = {
-        "user.name": "bot",
-        "user.email": "bot@example.org",
-        "user.signingKey": str(scene.home / "bot"),
+        "user.name": who,
+        "user.email": f"{who}@example.org",
+        "user.signingKey": str(scene.home / who),
         "gitops.root": str(scene.home / "data"),
     }
     for key, value in settings.items():
@@ -130,7 +130,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     load_records(LoadRequest(str(scene.graph("notes")), record), WriteContext(FixedClock(START), SequentialIds(900)))
     graphs = GRAPHS["notes"] + "".join(f"  {name}: {{schema: legacy.pg}}\n" for name in NEW)
     life.change("dora", {"cluster/cluster.yaml": f"version: 1\ngraphs:\n{graphs}".encode(), "cluster/notes.pg": WIDER})
-    life.approve("ada", "graph.legacy")
+    configure(scene, "ada")
+    shown = scene.gitops("approve", "graph.legacy")
+    assert scene.gitops("approve", "graph.legacy", "--plan", str(shown["plan_digest"]))["ok"]
+    configure(scene)
     return scene
 
 
