@@ -275,7 +275,7 @@ def _cluster_files(request: InitRequest) -> dict[str, str]:
 
 
 def _declare(request: InitRequest) -> str:
-    """The `cluster.yaml` for what the folder has. Which graphs a policy guards is not known, so it guards all of them."""
+    """The `cluster.yaml` for what the folder has. Which graphs a policy guards is not known: the first guards all."""
     found = request.found
     lines = [
         f"# What was in this folder when `gitops init` ran. `gitops validate --config {request.path}` checks it.",
@@ -288,9 +288,12 @@ def _declare(request: InitRequest) -> str:
         lines += [] if graph.queries is None else [f"    queries: {_scalar(graph.queries)}"]
     if found.policies:
         guarded = ", ".join(_scalar(graph.name) for graph in found.graphs)
-        lines += ["# Check `applies_to`: each policy that was found applies to all graphs.", "policies:"]
-        for name, file in found.policies:
-            lines += [f"  {_scalar(name)}:", f"    file: {_scalar(file)}", f"    applies_to: [{guarded}]"]
+        lines += ["# Check `applies_to`: the first policy that was found applies to all graphs.", "policies:"]
+        for number, (name, file) in enumerate(found.policies):
+            # A graph has one policy, and so has the server.
+            mark = "#" if number else ""
+            entry = (f"  {_scalar(name)}:", f"    file: {_scalar(file)}", f"    applies_to: [{guarded}]")
+            lines += [mark + line for line in entry]
     return "\n".join(lines) + "\n"
 
 

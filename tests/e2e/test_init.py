@@ -424,21 +424,24 @@ def test_what_is_there_is_declared_and_not_changed(machine: Machine) -> None:
     shutil.copytree(ROOT / "examples/company-brain/knowledge", company / "brain/knowledge")
     shutil.copytree(ROOT / "examples/company-brain/legacy", company / "brain/legacy")
     (company / "brain/policies").mkdir()
-    shutil.copy(ROOT / "examples/company-brain/policies/knowledge.policy.yaml", company / "brain/policies")
+    for name in ("knowledge", "other"):
+        policy = company / f"brain/policies/{name}.policy.yaml"
+        shutil.copy(ROOT / "examples/company-brain/policies/knowledge.policy.yaml", policy)
     before = machine.files()
     code, text = machine.init("--yes", "--path", "brain", "--dry-run")
     assert (code, machine.files()) == (0, before)
     assert "found schemas: brain/knowledge/schema.pg, brain/legacy/schema.pg: declared in cluster.yaml" in text
     assert not (machine.folder / "bot-key").exists()
     _, text = machine.init("--yes", "--path", "brain")
-    assert "found policies: brain/policies/knowledge.policy.yaml" in text
+    assert "found policies: brain/policies/knowledge.policy.yaml, brain/policies/other.policy.yaml" in text
     after = machine.files()
     assert {path: after[path] for path in before} == before
     assert {path for path in after.keys() - before.keys() if path.startswith("brain/")} == {
         "brain/cluster.yaml",
         "brain/.gitattributes",
     }
-    _, text = machine.run("gitops", "validate", "--config", "brain", at="company")
+    code, text = machine.run("gitops", "validate", "--config", "brain", at="company")
+    assert code == 0, text
     machine.init("--yes", "--path", "brain")
     assert machine.files() == after
 
