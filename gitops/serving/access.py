@@ -58,10 +58,14 @@ def classify(tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, foun
     if tokens:
         return RuntimeState.POLICY_ENABLED if guarded else RuntimeState.DEFAULT_DENY
     if guarded:
-        found.add(Code.POLICY_WITHOUT_TOKENS, "bearer tokens", "a policy is applied, and there is no token")
+        found.add(Code.POLICY_WITHOUT_TOKENS, "bearer tokens", "a policy is applied, and no token exists")
         return None
     if not unauthenticated:
-        found.add(Code.AUTH_NOT_CONFIGURED, "bearer tokens", "there is no token, no policy, and no --unauthenticated")
+        found.add(
+            Code.AUTH_NOT_CONFIGURED,
+            "bearer tokens",
+            "neither a token nor a policy exists, and --unauthenticated is not given",
+        )
         return None
     return RuntimeState.OPEN
 

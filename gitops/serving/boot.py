@@ -23,7 +23,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.language.schema import Schema
-from gitops.model.address import CLUSTER_SCOPE, graph_address
+from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable
 from gitops.policy.bind import BoundBundle, Enforced, bind
 from gitops.policy.decide import PolicyEngine
 from gitops.policy.read import read_bundle
@@ -159,6 +159,9 @@ class _Boot:
         texts: dict[str, list[TextOfGraph]] = {}
         for graph, (uri, source) in zip(graphs, readings, strict=True):
             problems = self._broken[graph]
+            if not is_servable(graph):
+                message = "a server takes ids of 1 to 64 letters, digits and -, and keeps some words for itself"
+                problems.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, severity=Severity.ERROR)
             if self._revision.schemas[graph] is None:
                 problems.add(Code.GRAPH_UNREADABLE, graph_address(graph), "the ledger records no schema of the graph")
             if isinstance(source, GitopsError):

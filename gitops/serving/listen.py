@@ -129,7 +129,7 @@ class _Bounded(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        # After its head, a request is the business of who reads its body.
+        # The size of the body is bounded by who reads it.
         self._head += len(data) if self._head >= 0 else 0
         super().data_received(data)
         if self._head > _HEAD_BYTES:

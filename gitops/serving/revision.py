@@ -1,4 +1,4 @@
-"""Read the applied revision of a ledger, verified, as one server serves it until it is told to read again.
+"""Read the applied revision of a ledger, verified, as a server serves it until it reads again.
 
 1. No lock is taken and nothing is written; a held lock does not matter. Statuses, approvals and what is declared and not applied
    do not either.

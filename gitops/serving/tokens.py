@@ -1,7 +1,7 @@
 """Bearer tokens: where they come from, and whose a presented one is.
 
 1. A token is known by its SHA-256 alone; its text is dropped when it was read.
-2. A presented token is compared with every known one, each in constant time, so that an answer takes as long whoever asks.
+2. A presented token is compared with every known one, each in constant time, so that every answer takes equally long.
 3. Actors come from here and from nowhere else: no header, parameter or body of a request says who asks.
 
 The sources, as variables of the environment; a blank one is not set:
@@ -126,7 +126,7 @@ def _object(data: bytes, place: str) -> list[tuple[str, str]]:
         return pairs
 
     try:
-        # A list of pairs keeps a member that is there twice, and a JSON array is told from an object by its items.
+        # A list of pairs keeps a member that is there twice, and an array looks like it, but for its first character.
         read = json.loads(data.decode(), object_pairs_hook=members)
     except (ValueError, RecursionError) as error:
         raise _refused(place, "it is not a JSON object of texts") from error

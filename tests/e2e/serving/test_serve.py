@@ -129,6 +129,7 @@ def test_tokens_are_read_again_at_a_signal(converged, tmp_path):
         assert server.client.get("/graphs/knowledge/queries", headers=ADA).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_serves_the_same_revision(folder):
     with serving("--cluster", str(folder), "--unauthenticated", "--workers", "2") as server:
         revision = server.client.get("/healthz").headers["Omnigraph-Applied-Revision"]
@@ -142,6 +143,7 @@ def test_a_worker_that_is_killed_is_replaced_and_serves_the_same_revision(folder
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_supervisor_is_killed(converged):
     with serving("--cluster", str(converged), "--unauthenticated", "--workers", "2") as server:
         assert server.client.get("/healthz").status_code == 200
@@ -191,6 +193,7 @@ def test_18_a_bucket_is_served_without_local_files(s3: S3Place, tmp_path):
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_branch_ledger_is_verified_and_each_of_its_revisions_can_be_served(loop: Loop):
     environ = {**loop.environment("bot"), **TOKENS}
     options = ("--repo", str(loop.server), "--cluster", "brain", "--check", "--json")

@@ -18,6 +18,7 @@ from gitops.policy.decide import AccessRequest
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.process import Booted, BootInputs, ServerTokens, boot_process, is_truthy
+from gitops.serving.revision import AppliedRevision
 from gitops.serving.texts import Compiled
 from tests.support.cluster import POLICY, QUERY, SCHEMA, WIDER, Cluster
 
@@ -190,6 +191,14 @@ def test_15_a_rule_of_the_other_kind_is_refused_and_the_remedy_says_to_move_it(c
     assert problem.fix == f"move the action to a policy that is bound to {elsewhere}"
 
 
+def test_16_an_id_that_no_server_takes_is_refused(cluster):
+    cluster.make_graph("my_graph")
+    schema = AppliedResource(digest(SCHEMA.encode()))
+    record(cluster, graph__my_graph=AppliedResource("0" * 64), schema__my_graph=schema)
+    assert refused(cluster) == ["graph_id_unservable graph.my_graph"]
+    assert list(served(cluster, allow_degraded=True).graphs) == ["knowledge"]
+
+
 def test_17_a_graph_that_does_not_open_is_quarantined_where_that_is_allowed(cluster):
     cluster.graphs["second"] = {}
     cluster.save()
@@ -201,7 +210,7 @@ def test_17_a_graph_that_does_not_open_is_quarantined_where_that_is_allowed(clus
     assert [each.code for each in generation.quarantined["second"]] == ["graph_missing"]
     assert boot(cluster, allow_degraded=True).outcome.ok
     cluster.twin.delete_tree(cluster.uri("knowledge"))
-    assert refused(cluster, allow_degraded=True)[-1] == "cluster_no_healthy_graphs graphs"
+    assert boot(cluster, allow_degraded=True).outcome.diagnostics[-1].code == "cluster_no_healthy_graphs"
 
 
 def test_the_only_policy_on_a_quarantined_graph_still_guards_the_server(cluster):
@@ -246,7 +255,7 @@ def test_bindings_that_mean_nothing_are_warnings_and_unknown_ones_are_refused(cl
     generation = served(cluster)
     assert ([each.code for each in generation.warnings], generation.guarded) == (["policy_binding_unknown"], False)
     record(cluster, policy__base=AppliedResource(blob, ("knowledge",)))
-    assert refused(cluster) == ["policy_binding_unrecognized policy.base"]
+    assert [each.code for each in boot(cluster).outcome.diagnostics] == ["policy_binding_unrecognized"]
 
 
 def test_what_did_not_change_is_compiled_once_for_all_generations(cluster):
@@ -260,6 +269,27 @@ def test_what_did_not_change_is_compiled_once_for_all_generations(cluster):
     assert second is not None
     assert second.graphs["knowledge"].schema is first.graphs["knowledge"].schema
     assert second.graphs["knowledge"].queries["find_person"] is first.graphs["knowledge"].queries["find_person"]
+
+
+def test_many_queries_are_checked_by_several_processes_and_each_problem_keeps_its_place(cluster):
+    names = [f"q{number}" for number in range(500)]
+    cluster.write("people.gq", "\n".join(QUERY.replace("find_person", name) for name in names))
+    cluster.graphs = {"knowledge": dict.fromkeys(names, "people.gq")}
+    cluster.save()
+    cluster.converge()
+    compiled = Compiled(2)
+    booted = boot(cluster, compiled=compiled)
+    assert booted.generation is not None
+    queries = booted.generation.graphs["knowledge"].queries
+    assert queries["q7"].checked.name == "q7"
+    assert len(compiled.sound) == len(queries) == 500
+    assert booted.revision is not None
+    again = AppliedRevision.of_form(json.loads(json.dumps(booted.revision.form)))
+    assert again == booted.revision
+    broken = QUERY.replace("find_person", "q7").replace("$p.handle }", "$p.gone }")
+    cluster.plant(f"__cluster/resources/query/knowledge/q7/{digest(broken.encode())}.gq", broken.encode())
+    record(cluster, query__knowledge__q7=AppliedResource(digest(broken.encode())))
+    assert refused(cluster, compiled=Compiled(2)) == ["stored_query_check_failed query.knowledge.q7"]
 
 
 def test_tokens_that_are_read_again_count_from_the_next_request_on(cluster):
