@@ -17,6 +17,7 @@ from gitops.serving.http.context import HttpContext
 from gitops.serving.http.matching import read_parameters
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Route
+from gitops.serving.http.tool_door import ToolDoor
 from gitops.serving.http.work import Admission, StreamSlots, Workers
 from gitops.serving.operations.queries import QueryTexts
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
@@ -45,6 +46,7 @@ class Shared:
     texts: QueryTexts
     streams: StreamSlots
     document: ApiDocument
+    tools: ToolDoor
 
     @classmethod
     def of(cls, context: HttpContext, routes: Sequence[Route]) -> Shared:
@@ -52,7 +54,7 @@ class Shared:
         limits = context.limits
         document = ApiDocument(routes, secured=context.state is not RuntimeState.OPEN)
         streams = StreamSlots(limits.streams)
-        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document)
+        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document, ToolDoor())
 
 
 class Call:
@@ -95,7 +97,17 @@ class Call:
         """Describes the routes."""
         return self._shared.document
 
+    @property
+    def tools(self) -> ToolDoor:
+        """Answers agents."""
+        return self._shared.tools
+
     # What was asked
+
+    @property
+    def scope(self) -> Mapping[str, Any]:
+        """The request as the ASGI server gave it, for a library that reads it."""
+        return self._scope
 
     @property
     def method(self) -> str:

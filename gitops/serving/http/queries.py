@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gitops.graph import Snapshot
     from gitops.serving.generation import ServedGraph, StoredQuery
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "run_stored"]
 
 _CONDITION = "omnigraph-if-graph-commit"
 
@@ -91,8 +91,13 @@ async def list_queries(call: Call) -> Answer:
 
 async def invoke_query(call: Call) -> Answer:
     """Run a stored query."""
-    stored, body = _permitted_query(call)
     _refuse_condition(call)
+    return await run_stored(call, call.values["name"], call.body or InvokeBody())
+
+
+async def run_stored(call: Call, name: str, body: InvokeBody) -> Answer:
+    """The answer of a stored query of the graph. Raises ProblemError, GitopsError."""
+    stored = _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
         return await _change(call, stored.checked, body.params, body.branch, None)
     target = await _permitted_target(call, body.branch, body.snapshot)
@@ -101,7 +106,8 @@ async def invoke_query(call: Call) -> Answer:
 
 async def invoke_query_if(call: Call) -> Answer:
     """Run a stored mutation, if the branch is at a commit."""
-    stored, body = _permitted_query(call)
+    body = call.body or InvokeBody()
+    stored = _permitted_query(call, call.values["name"], body)
     expected = _condition(call)
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
@@ -116,9 +122,8 @@ def _listed(call: Call) -> Iterable[StoredQuery]:
     return [each for each in queries if engine.decide(replace(wanted, query=each.name)).allowed]
 
 
-def _permitted_query(call: Call) -> tuple[StoredQuery, InvokeBody]:
-    """The stored query that the path names. Raises ProblemError 404 where there is none, or the actor may not invoke it."""
-    name, body = call.values["name"], call.body or InvokeBody()
+def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
+    """The stored query of a name. Raises ProblemError 404 where there is none, or the actor may not invoke it."""
     call.require(Action.INVOKE_QUERY, query=name)
     stored = call.graph.queries.get(name)
     if stored is None:
@@ -128,7 +133,7 @@ def _permitted_query(call: Call) -> tuple[StoredQuery, InvokeBody]:
         raise bad_request(f"stored query '{name}' is a {stored.checked.kind}, and expect_mutation says otherwise")
     if mutation and body.snapshot is not None:
         raise bad_request(f"stored query '{name}' is a mutation: a snapshot cannot be changed, leave it out")
-    return stored, body
+    return stored
 
 
 async def _permitted_target(call: Call, branch: str | None, snapshot: str | None) -> _Target:

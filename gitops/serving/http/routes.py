@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.serving.http import change_routes, data_routes, graph_routes, queries, service
+from gitops.serving.http import change_routes, data_routes, graph_routes, queries, service, tools
 from gitops.serving.http.route import Route
 
 __all__ = ["ROUTES"]
@@ -13,4 +13,5 @@ ROUTES: tuple[Route, ...] = (
     *graph_routes.ROUTES,
     *data_routes.ROUTES,
     *change_routes.ROUTES,
+    *tools.ROUTES,
 )

@@ -1,0 +1,136 @@
+"""The route of agents: the stored queries of a graph as tools, by the Model Context Protocol.
+
+1. A tool is a stored query that the actor may invoke, and whose read or change it is permitted on `main`.
+2. The arguments of a tool are the parameters of its query. It runs on `main`, as the route of the stored query does.
+3. What an actor may not invoke does not exist for it.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.documents.json_bytes import MalformedError, parse
+from gitops.language.query import QueryEffect
+from gitops.policy.bundle import Action
+from gitops.policy.decide import MAIN, AccessRequest
+from gitops.serving.access import NO_SUCH_QUERY, decide_access
+from gitops.serving.http.answers import JSON, Answer, problem_answer
+from gitops.serving.http.bodies import InvokeBody
+from gitops.serving.http.call import Call
+from gitops.serving.http.errors import problem_of
+from gitops.serving.http.queries import run_stored
+from gitops.serving.http.route import Route
+from gitops.serving.operations.queries import describe_query
+from gitops.serving.problem import ApiCode, ProblemError, bad_request
+
+__all__ = ["ROUTES", "Tool", "run_tool", "tools_of"]
+
+_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer"},
+    # Numbers of JSON are not exact beyond 53 bits for many agents.
+    "bigint": {"type": "string", "pattern": r"^-?\d+$"},
+    "float": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "blob": {"type": "string"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A stored query as agents see it; `input_schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str | None
+    mutation: bool
+    input_schema: Mapping[str, Any]
+
+
+async def serve_tools(call: Call) -> Answer:
+    """One message of an agent."""
+    call.require_media_type(JSON)
+    body = await call.read_body()
+    try:
+        parse(body)
+    except MalformedError as error:
+        raise bad_request(f"the body is {error}") from None
+    return await call.tools.answer(call, body)
+
+
+def tools_of(call: Call) -> list[Tool]:
+    """The tools of the actor, in order of their names."""
+
+    def permitted(action: Action, branch: str | None = None, query: str | None = None) -> bool:
+        wanted = AccessRequest(call.actor or "", action, branch, query=query)
+        return decide_access(call.generation, call.graph, wanted).decision.allowed
+
+    inner = {effect: permitted(action, MAIN) for effect, action in _INNER.items()}
+    return [
+        _tool(describe_query(stored))
+        for stored in call.graph.queries.values()
+        if inner[stored.checked.kind] and permitted(Action.INVOKE_QUERY, query=stored.name)
+    ]
+
+
+_INNER = {QueryEffect.READ: Action.READ, QueryEffect.MUTATION: Action.CHANGE}
+
+
+async def run_tool(call: Call, name: str, arguments: Mapping[str, Any] | None) -> Answer | None:
+    """The answer of the stored query, also where it reports a problem of the request; None where there is no such tool.
+
+    Raises GitopsError where the server failed.
+    """
+    try:
+        return await run_stored(call, name, InvokeBody(params=None if arguments is None else dict(arguments)))
+    except ProblemError as error:
+        problem = error.problem
+        return None if problem is NO_SUCH_QUERY else problem_answer(problem)
+    except GitopsError as error:
+        problem = problem_of(error)
+        if problem.code is ApiCode.INTERNAL:
+            raise
+        return problem_answer(problem)
+
+
+def _tool(listed: Mapping[str, Any]) -> Tool:
+    texts = [listed[key] for key in ("description", "instruction") if key in listed]
+    params = listed["params"]
+    schema = {
+        "type": "object",
+        "properties": {each["name"]: _schema(each) for each in params},
+        "required": [each["name"] for each in params if not each["nullable"]],
+        "additionalProperties": False,
+    }
+    return Tool(listed["tool_name"], "\n\n".join(texts) or None, listed["mutation"], schema)
+
+
+def _schema(param: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = param["kind"]
+    if kind == "vector":
+        size = param["vector_dim"]
+        schema: Mapping[str, Any] = {"type": "array", "items": {"type": "number"}, "minItems": size, "maxItems": size}
+    elif kind == "list":
+        schema = {"type": "array", "items": _SCHEMAS[param["item_kind"]]}
+    else:
+        schema = _SCHEMAS[kind]
+    return {"anyOf": [schema, {"type": "null"}]} if param["nullable"] else schema
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/graphs/{graph_id}/mcp",
+        "mcp",
+        "The stored queries as tools of agents, by the Model Context Protocol",
+        serve_tools,
+        JSON,
+        body_type=JSON,
+    ),
+)
