@@ -12,12 +12,16 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.shared import FAILED, OK, complain, say, show
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
     from gitops.model.outcome import ReadyOutcome
     from gitops.serving.generation import RuntimeState
     from gitops.serving.listen import BoundSocket
-    from gitops.serving.process import Booted, BootInputs
+    from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
+    from gitops.serving.texts import Compiled
 
 __all__ = ["serve"]
 
@@ -78,11 +83,13 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return _supervise(options, inputs, log)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    booted = boot_process(inputs, compiled=Compiled(_processes()), rows=_rows)
+    compiled = Compiled(_processes())
+    booted = boot_process(inputs, compiled=compiled, rows=_rows)
     if booted.state is None:
         return _refuse(_refusal(inputs.place, booted.outcome))
     bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome)
-    return _work(options, inputs, booted, bound, log, lambda: _announce(bound, warnings, log))
+    keeper = _Keeper(inputs, compiled, _watched(options))
+    return _work(options, keeper, booted, bound, log, lambda: _announce(bound, warnings, log))
 
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
@@ -111,13 +118,19 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
         return _refuse(seen["refusal"])
     revision, bound = AppliedRevision.of_form(seen["revision"]), bind(*options.bind)
 
-    def work() -> int:
-        compiled = Compiled(sound=seen["sound"])
-        booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
+    def work(hung_up: bool) -> int:
+        compiled, booted = Compiled(sound=seen["sound"]), None
+        if options.watch is not None or hung_up:
+            # The others may serve something newer.
+            booted = boot_process(inputs, compiled=compiled, rows=_rows)
+        if booted is None or booted.state is None:
+            booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
         if booted.state is None:
             return _refuse(_refusal(inputs.place, booted.outcome))
-        return _work(options, inputs, booted, bound, log, lambda: None)
+        keeper = _Keeper(inputs, compiled, _watched(options), supervisor)
+        return _work(options, keeper, booted, bound, log, lambda: None)
 
+    supervisor = os.getpid()
     return supervise(
         work,
         options.workers,
@@ -137,7 +150,7 @@ def _announce(bound: BoundSocket, warnings: Iterable[str], log: logging.Logger) 
 
 def _work(
     options: argparse.Namespace,
-    inputs: BootInputs,
+    keeper: _Keeper,
     booted: Booted,
     bound: BoundSocket,
     log: logging.Logger,
@@ -158,19 +171,73 @@ def _work(
         level = logging.ERROR if form.get("event") == "defect" else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
-    def reload() -> None:
-        problems = tokens.reload(inputs.environ)
-        for each in problems:
-            log.error("%s", visible(f"the tokens stay as they are: {each.code} {each.path}: {each.message}"))
-        if not problems.has_errors:
-            log.info("the tokens were read again")
-
-    context = HttpContext(source, booted.state, tokens.current, SystemClock(), RandomIds(), record)
-    app = HttpApp(context, ROUTES)
-    drain_s = options.drain.total_seconds()
-    listen(app, bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: reload})
+    with keeper.keeping(source, tokens, log) as (hang_up, reload):
+        context = HttpContext(source, booted.state, tokens.current, SystemClock(), RandomIds(), record, reload=reload)
+        drain_s = options.drain.total_seconds()
+        listen(HttpApp(context, ROUTES), bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: hang_up})
     log.info("stopped")
     return OK
+
+
+def _watched(options: argparse.Namespace) -> float | None:
+    """How often to look for a newer revision, in seconds; None for never, 0 where a past revision is served."""
+    if options.revision is not None:
+        return 0.0
+    return None if options.watch is None else float(options.watch.total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """Keeps the tokens and the revision of one process up to date; `supervisor` is the process that hands on its signals."""
+
+    inputs: BootInputs
+    compiled: Compiled
+    watch_s: float | None
+    supervisor: int | None = None
+
+    @contextmanager
+    def keeping(
+        self, source: ServingGeneration, tokens: ServerTokens, log: logging.Logger
+    ) -> Iterator[tuple[Callable[[], None], Callable[[], Mapping[str, Any]] | None]]:
+        """Gives what a hang-up does, and what a request to reload does, None where the revision stays."""
+        from gitops.serving.reload import Reload, Reloader, ReloadResult, Watch
+
+        def note(made: Reload) -> None:
+            level = logging.INFO if made.result is ReloadResult.EXCHANGED else logging.WARNING
+            log.log(level, "reload", extra={"form": {"event": "reload", **made.form}})
+            for each in made.problems:
+                log.warning("%s", visible(f"{each.code} {each.path}: {each.message}"))
+
+        reloader = Reloader(self.inputs, source, compiled=self.compiled, rows=_rows, log=note)
+
+        def identify() -> str | None:
+            stores = self.inputs.open_stores(Diagnostics())
+            return None if stores is None else stores.ledger.view().cas
+
+        def hang_up() -> None:
+            problems = tokens.reload(self.inputs.environ)
+            for each in problems:
+                log.error("%s", visible(f"the tokens stay as they are: {each.code} {each.path}: {each.message}"))
+            if not problems.has_errors:
+                log.info("the tokens were read again")
+            if self.watch_s != 0:
+                threading.Thread(target=reloader.reload, daemon=True).start()
+
+        def reload() -> Mapping[str, Any]:
+            made = reloader.reload()
+            if self.supervisor is not None:
+                # A request reaches one process of the server, and is for all of them.
+                os.kill(self.supervisor, signal.SIGHUP)
+            return made.form
+
+        stopped = threading.Event()
+        if self.watch_s:
+            watch = Watch(reloader, identify, SystemClock().monotonic)
+            threading.Thread(target=watch.run, args=(self.watch_s, stopped), daemon=True).start()
+        try:
+            yield hang_up, None if self.watch_s == 0 else reload
+        finally:
+            stopped.set()
 
 
 def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInputs:
@@ -194,6 +261,7 @@ def _processes() -> int:
     return len(os.sched_getaffinity(0))
 
 
+@cache
 def _rows() -> Any:
     """The cache of rows of a process, which all of its graphs share."""
     from gitops.graph import ReadCache

@@ -320,6 +320,7 @@ class Code(StrEnum):
     STORED_QUERY_INVALID = "stored_query_invalid"
     STORED_QUERY_CHECK_FAILED = "stored_query_check_failed"
     SCHEMA_DRIFT = "schema_drift"
+    REVISION_REWOUND = "revision_rewound"
     TOKEN_SOURCE_INVALID = "token_source_invalid"
     AUTH_NOT_CONFIGURED = "auth_not_configured"
     POLICY_WITHOUT_TOKENS = "policy_without_tokens"

@@ -31,4 +31,7 @@ policy_without_tokens | E | a policy is applied, and no bearer token exists
 revision_unknown | E | the ledger does not have the revision to serve
   no entry of the ledger has a state with this digest; a ledger in a folder or bucket keeps only the newest one
   -> list the entries: gitops log; or serve the newest revision: leave out --revision
+revision_rewound | E | the ledger went back behind the revision that is served
+  the newest state has a lower number than the one that is served, or the same number and other content
+  -> find out who moved the ledger back: gitops log; if that is right, start the server again
 """

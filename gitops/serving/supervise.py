@@ -27,9 +27,11 @@ _AFTER_DRAIN_S = 5.0
 
 
 def supervise(
-    work: Callable[[], int], workers: int, *, ready: Callable[[], None], drain_s: float, log: Callable[[str], None]
+    work: Callable[[bool], int], workers: int, *, ready: Callable[[], None], drain_s: float, log: Callable[[str], None]
 ) -> int:
     """Keep this many copies of this process at work until a signal; returns the exit code. `work` gives that of one worker.
+
+    Its argument says whether SIGHUP was there, so that others may serve something newer by now.
 
     `ready` is called once signals are heeded. To be called in the only thread of a process.
     """
@@ -46,7 +48,12 @@ def supervise(
 
 class _Supervisor:
     def __init__(
-        self, work: Callable[[], int], workers: int, pipe: tuple[int, int], drain_s: float, log: Callable[[str], None]
+        self,
+        work: Callable[[bool], int],
+        workers: int,
+        pipe: tuple[int, int],
+        drain_s: float,
+        log: Callable[[str], None],
     ) -> None:
         self._work = work
         self._wanted = workers
@@ -58,6 +65,7 @@ class _Supervisor:
         self._pause_s = 0.0
         self._next = 0.0
         self._deadline: float | None = None
+        self._hung_up = False
 
     def run(self) -> int:
         while True:
@@ -80,6 +88,7 @@ class _Supervisor:
 
     def _heed(self, number: int) -> None:
         if number == signal.SIGHUP:
+            self._hung_up = True
             self._send(signal.SIGHUP)
         elif number != signal.SIGCHLD:
             self._deadline = self._deadline or time.monotonic() + self._drain_s + _AFTER_DRAIN_S
@@ -105,7 +114,7 @@ class _Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
         os.close(self._lifeline)
         threading.Thread(target=_end_with_supervisor, args=(self._held,), daemon=True).start()
-        return self._work()
+        return self._work(self._hung_up)
 
     def _reap(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from gitops.language.query import CheckedQuery, Query, check_query, parse_querie
 from gitops.language.schema import Schema, compile_schema
 from gitops.language.text import LanguageError, SourceText
 from gitops.serving.children import in_children
-from gitops.serving.generation import StoredQuery
+from gitops.serving.generation import Generation, StoredQuery
 from gitops.serving.revision import AppliedText
 
 __all__ = ["Compiled", "TextOfGraph"]
@@ -98,6 +98,15 @@ class Compiled:
             self._sound.add(each.key)
         self._queries[each.key] = StoredQuery(text.address.name, text.digest, text.content, checked)
         return self._queries[each.key]
+
+    def keep(self, generation: Generation) -> None:
+        """Forget what this generation does not use. From now on this process checks alone: it has threads, and is not copied."""
+        self._processes = 1
+        graphs = [(digest(graph.schema_source), graph) for graph in generation.graphs.values()]
+        self._schemas = {live: graph.schema for live, graph in graphs}
+        stored = [(live, query) for live, graph in graphs for query in graph.queries.values()]
+        self._queries = {(live, query.digest, query.name): query for live, query in stored}
+        self._sound = set(self._queries)
 
 
 def _sound(share: Sequence[TextOfGraph]) -> list[int]:

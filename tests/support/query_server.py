@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,6 +136,7 @@ def running(
     limits: HttpLimits | None = None,
     clock: Clock | None = None,
     routes: Sequence[Route] = ROUTES,
+    reload: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody."""
     source, log = Source(made), Records()
@@ -143,7 +144,7 @@ def running(
     state = RuntimeState.OPEN
     if found:
         state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
-    context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append)
+    context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits) if limits else context
     with serving(HttpApp(context, routes)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield Running(client, source, log, port)

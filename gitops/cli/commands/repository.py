@@ -128,6 +128,14 @@ SERVE = Command(
     flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),
     flag("--allow-degraded", "start without the graphs that have problems of their own"),
     flag("--strict-schema", "refuse graphs whose live schema is not the applied one"),
+    Argument(
+        "--watch",
+        "DURATION",
+        "look for a newer revision so often, and serve it without a restart (without a duration: 2s)",
+        type=duration,
+        nargs="?",
+        const="2s",
+    ),
     flag("--check", "say whether a server would start, and exit with 0 or 1; listen nowhere"),
     Argument("--workers", "N", "number of processes (default: 1)", type=up_to(64), default=1),
     Argument(

@@ -28,6 +28,7 @@ from gitops.serving.http.errors import problem_of
 from gitops.serving.http.matching import Match, RouteTable, is_graph_id
 from gitops.serving.http.route import Route
 from gitops.serving.http.streams import send_stream
+from gitops.serving.http.tool_door import ToolDoor
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
 
 __all__ = ["HttpApp"]
@@ -48,7 +49,7 @@ class HttpApp:
         """Routes and what they need."""
         self._context = context
         self._table = RouteTable(routes)
-        self._shared = Shared.of(context, routes)
+        self._shared = Shared.of(context, routes, ToolDoor())
 
     def close(self) -> None:
         """Finish the work that has begun."""

@@ -6,7 +6,7 @@ clients; tests compare them with what is sent.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,6 +26,7 @@ __all__ = [
     "QueryBody",
     "ReadAnswer",
     "ReadBody",
+    "ReloadAnswer",
     "read_json",
 ]
 
@@ -76,6 +77,15 @@ class GraphsAnswer(Model):
     """The graphs that are served, by id."""
 
     graphs: list[ServedGraphForm]
+
+
+class ReloadAnswer(Model):
+    """What became of the attempt to serve the newest revision."""
+
+    result: Literal["exchanged", "unchanged"]
+    served_revision: str
+    offered_revision: str | None
+    codes: list[str]
 
 
 class QueryBody(Model):

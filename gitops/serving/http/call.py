@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from gitops.core.dataclass import dataclass
 from gitops.policy.bundle import Action
 from gitops.policy.decide import MAIN, AccessRequest
 from gitops.serving.access import authorize
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
+from gitops.serving.http.answers import Answer
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.context import HttpContext
 from gitops.serving.http.matching import read_parameters
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Route
-from gitops.serving.http.tool_door import ToolDoor
 from gitops.serving.http.work import Admission, StreamSlots, Workers
 from gitops.serving.operations.queries import QueryTexts
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request
 
-__all__ = ["Call", "ClientGoneError", "Shared", "canonical_branch"]
+__all__ = ["AgentDoor", "Call", "ClientGoneError", "Shared", "canonical_branch"]
 
 B = TypeVar("B")
 T = TypeVar("T")
@@ -36,6 +36,14 @@ class ClientGoneError(Exception):
     """The client went away before its request was complete."""
 
 
+class AgentDoor(Protocol):
+    """Answers agents by their protocol."""
+
+    async def answer(self, call: Call, message: bytes) -> Answer:
+        """The answer to one message of the protocol."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What the requests of one process share."""
@@ -46,15 +54,15 @@ class Shared:
     texts: QueryTexts
     streams: StreamSlots
     document: ApiDocument
-    tools: ToolDoor
+    tools: AgentDoor
 
     @classmethod
-    def of(cls, context: HttpContext, routes: Sequence[Route]) -> Shared:
+    def of(cls, context: HttpContext, routes: Sequence[Route], tools: AgentDoor) -> Shared:
         """With nothing under way."""
         limits = context.limits
         document = ApiDocument(routes, secured=context.state is not RuntimeState.OPEN)
         streams = StreamSlots(limits.streams)
-        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document, ToolDoor())
+        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document, tools)
 
 
 class Call:
@@ -98,7 +106,7 @@ class Call:
         return self._shared.document
 
     @property
-    def tools(self) -> ToolDoor:
+    def tools(self) -> AgentDoor:
         """Answers agents."""
         return self._shared.tools
 

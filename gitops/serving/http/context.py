@@ -52,6 +52,7 @@ class HttpLimits:
 class HttpContext:
     """All of it.
 
+    `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
     thread of the event loop.
     """
@@ -65,3 +66,4 @@ class HttpContext:
     limits: HttpLimits = HttpLimits()
     embedder: Embedder | None = None
     cache_dir: Path | None = None
+    reload: Callable[[], Mapping[str, Any]] | None = None

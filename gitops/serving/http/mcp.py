@@ -99,7 +99,8 @@ class ToolServer:
 
 
 def _exchange(context: ServerRequestContext[Any, Any]) -> _Exchange:
-    found: _Exchange = context.request.scope[_EXCHANGE]
+    request: Any = context.request
+    found: _Exchange = request.scope[_EXCHANGE]
     return found
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from gitops import __version__
 from gitops.policy.bundle import Action
 from gitops.serving.http.answers import JSON, Answer, json_answer
-from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer
+from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ReloadAnswer
 from gitops.serving.http.call import Call
 from gitops.serving.http.route import Route
+from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, not_found
 
 __all__ = ["ROUTES"]
 
@@ -24,6 +25,19 @@ async def list_graphs(call: Call) -> Answer:
     return json_answer({"graphs": [{"graph_id": each.graph_id, "uri": each.uri} for each in graphs]})
 
 
+async def reload(call: Call) -> Answer:
+    """Serve the newest revision."""
+    call.require(Action.RELOAD)
+    attempt = call.context.reload
+    if attempt is None:
+        raise not_found("this server does not exchange its revision: it serves a past one")
+    form = await call.work(attempt)
+    if form["result"] in ("waiting", "refused"):
+        message = "the newest revision cannot be served now; the log of the server says why"
+        raise ProblemError(ApiProblem(409, ApiCode.CONFLICT, message, {"reload": form}))
+    return json_answer(form)
+
+
 async def describe(call: Call) -> Answer:
     """The OpenAPI document."""
     return Answer(200, await call.work(lambda: call.document.body))
@@ -32,5 +46,6 @@ async def describe(call: Call) -> Answer:
 ROUTES = (
     Route("GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True),
     Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
+    Route("POST", "/-/reload", "reload", "Serve the newest revision", reload, ReloadAnswer, problems=(404, 409)),
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),
 )

@@ -23,11 +23,10 @@ class ToolDoor:
 
     async def answer(self, call: Call, message: bytes) -> Answer:
         """The answer to one message of the protocol."""
-        if self._server is None:
-            async with self._loading:
-                # To import it in the event loop would stop every other request for as long.
-                self._server = self._server or (await call.work(_load))()
-        return await self._server.answer(call, message)
+        async with self._loading:
+            # To import it in the event loop would stop every other request for as long.
+            server = self._server = self._server or (await call.work(_load))()
+        return await server.answer(call, message)
 
 
 def _load() -> type[ToolServer]:

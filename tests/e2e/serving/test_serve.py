@@ -144,6 +144,41 @@ def test_a_worker_that_is_killed_is_replaced_and_serves_the_same_revision(folder
 
 
 @pytest.mark.slow
+def test_a_newer_revision_is_served_without_a_restart_by_every_process(folder):
+    """By request, and by watching; a worker that takes the place of another serves what the others do."""
+
+    def publish(name: str) -> str:
+        cluster = Cluster(folder, engine=lance_engine())
+        cluster.write("people.gq", QUERY.replace("find_person", name))
+        cluster.graphs, cluster.policies = {"knowledge": {name: "people.gq"}}, {}
+        cluster.save()
+        cluster.converge()
+        return f"sha256:{digest((folder / '__cluster/state.json').read_bytes())}"
+
+    def asked() -> set[str]:
+        close = {"Connection": "close"}
+        return {server.client.get("/healthz", headers=close).headers["Omnigraph-Applied-Revision"] for _ in range(6)}
+
+    environ = {**TOKENS}
+    with serving("--cluster", str(folder), "--workers", "2", environ=environ) as server:
+        revision = publish("other")
+        assert server.client.post("/-/reload", headers=ADA).status_code == 403
+        server.process.send_signal(signal.SIGHUP)
+        server.await_line("result=exchanged")
+        server.await_line("result=exchanged")
+        assert asked() == {revision}
+        os.kill(server.workers[0], signal.SIGKILL)
+        server.await_line("takes the place of")
+        assert asked() == {revision}
+        assert server.stop() == 0
+    with serving("--cluster", str(folder), "--watch", "1s", environ=environ) as server:
+        revision = publish("third")
+        server.await_line("result=exchanged")
+        assert asked() == {revision}
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
 def test_workers_end_when_their_supervisor_is_killed(converged):
     with serving("--cluster", str(converged), "--unauthenticated", "--workers", "2") as server:
         assert server.client.get("/healthz").status_code == 200
