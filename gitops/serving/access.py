@@ -32,6 +32,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
+from gitops.model.address import graph_address
 from gitops.policy.bundle import SERVER_ACTIONS, Action
 from gitops.policy.decide import AccessDecision, AccessRequest
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
@@ -134,7 +135,7 @@ def decide_access(
         decision, status = _denied("the request has no actor"), 401
     else:
         decision = engine.decide(wanted)
-    scope = "server" if graph is None else f"graph.{graph.graph_id}"
+    scope = "server" if graph is None else graph_address(graph.graph_id)
     return DecisionRecord(
         wanted,
         scope,

@@ -23,7 +23,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.language.schema import Schema
-from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable
+from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
 from gitops.policy.bind import BoundBundle, Enforced, bind
 from gitops.policy.decide import PolicyEngine
 from gitops.policy.read import read_bundle
@@ -191,7 +191,7 @@ class _Boot:
                 engines[scope] = compile_policy(enforced)
             except GitopsError as error:
                 problems = Diagnostics()
-                problems.add(error.code, f"policy.{enforced.policy}", error.detail, fix=error.fix)
+                problems.add(error.code, policy_address(enforced.policy), error.detail, fix=error.fix)
                 self._report(problems, (scope,))
         return engines
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
+from gitops.model.address import is_servable
 from gitops.policy.decide import is_mentioned
 from gitops.serving.access import authenticate
 from gitops.serving.generation import ServedGraph
@@ -25,7 +26,7 @@ from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answ
 from gitops.serving.http.call import Call, ClientGoneError, Shared
 from gitops.serving.http.context import HttpContext
 from gitops.serving.http.errors import problem_of
-from gitops.serving.http.matching import Match, RouteTable, is_graph_id
+from gitops.serving.http.matching import Match, RouteTable
 from gitops.serving.http.route import Route
 from gitops.serving.http.streams import send_stream
 from gitops.serving.http.tool_door import ToolDoor
@@ -84,7 +85,7 @@ class HttpApp:
             self._record(call, answer, sent, context.clock.monotonic() - started)
 
     async def _answered(self, call: Call) -> Answer | StreamAnswer | None:
-        """The answer; None where nobody waits for it any more."""
+        """The answer; None where the client is gone."""
         try:
             given = call.header("x-request-id")
             call.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._context.ids.ulid()
@@ -133,7 +134,7 @@ class HttpApp:
         graph_id = match.graph_id
         if graph_id is None:
             return None
-        if not is_graph_id(graph_id):
+        if not is_servable(graph_id):
             raise bad_request("the id of the graph is malformed: 1 to 64 letters, digits and - are expected")
         graph = call.generation.graphs.get(graph_id)
         if graph is None or (self._context.limits.hide_graphs and _is_hidden(graph, call.actor)):

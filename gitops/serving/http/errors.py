@@ -15,12 +15,12 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.serving.problem import ApiCode, ApiProblem
 
-__all__ = ["OUTCOMES", "problem_of"]
+__all__ = ["ANSWERS", "problem_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A status and code; `member` is the additive member that tells it from others. `shown` says the message itself."""
+class ErrorAnswer:
+    """A status and code; `member` is the additive member that distinguishes it from others. `shown` says the message itself."""
 
     status: int
     code: ApiCode | None
@@ -28,13 +28,13 @@ class Outcome:
     shown: bool = True
 
 
-_INVALID = Outcome(400, ApiCode.BAD_REQUEST)
-_GONE = Outcome(404, ApiCode.NOT_FOUND, shown=False)
-_CONFLICT = Outcome(409, ApiCode.CONFLICT)
-_LIMIT = Outcome(413, ApiCode.BAD_REQUEST, "resource_limit")
-_FAILED = Outcome(500, ApiCode.INTERNAL, shown=False)
+_INVALID = ErrorAnswer(400, ApiCode.BAD_REQUEST)
+_GONE = ErrorAnswer(404, ApiCode.NOT_FOUND, shown=False)
+_CONFLICT = ErrorAnswer(409, ApiCode.CONFLICT)
+_LIMIT = ErrorAnswer(413, ApiCode.BAD_REQUEST, "resource_limit")
+_FAILED = ErrorAnswer(500, ApiCode.INTERNAL, shown=False)
 
-OUTCOMES: Mapping[Code, Outcome] = MappingProxyType(
+ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
     {
         Code.QUERY_PARSE_ERROR: _INVALID,
         Code.QUERY_TYPECHECK_ERROR: _INVALID,
@@ -46,7 +46,7 @@ OUTCOMES: Mapping[Code, Outcome] = MappingProxyType(
         Code.MUTATION_MIXED: _INVALID,
         Code.GRAPH_DATA_INVALID: _INVALID,
         Code.GRAPH_BRANCH_NAME: _INVALID,
-        Code.GRAPH_TYPE_UNKNOWN: Outcome(400, ApiCode.BAD_REQUEST, shown=False),
+        Code.GRAPH_TYPE_UNKNOWN: ErrorAnswer(400, ApiCode.BAD_REQUEST, shown=False),
         Code.GRAPH_MIGRATION_UNSUPPORTED: _INVALID,
         Code.SCHEMA_PARSE_ERROR: _INVALID,
         Code.SCHEMA_CATALOG_ERROR: _INVALID,
@@ -55,23 +55,23 @@ OUTCOMES: Mapping[Code, Outcome] = MappingProxyType(
         Code.GRAPH_VERSION_UNKNOWN: _GONE,
         Code.GRAPH_VERSION_GONE: _GONE,
         Code.GRAPH_DELETED: _GONE,
-        Code.GRAPH_BRANCH_EXISTS: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_HAS_BRANCHES: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_BRANCH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_HAS_BRANCHES: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_MERGE_SCHEMA: _CONFLICT,
-        Code.QUERY_TARGET_DIFFERS: Outcome(409, ApiCode.CONFLICT, shown=False),
+        Code.QUERY_TARGET_DIFFERS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_RESTORE_REFUSED: _CONFLICT,
-        Code.KEY_CONFLICT: Outcome(409, ApiCode.CONFLICT, "key_conflict"),
-        Code.GRAPH_CONFLICT: Outcome(409, ApiCode.CONFLICT, "read_set_conflict", shown=False),
-        Code.GRAPH_REPLACED: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_FENCED: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_GROWN: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_RESTORED: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.GRAPH_EXISTS: Outcome(409, ApiCode.CONFLICT, shown=False),
-        Code.HEAD_MOVED: Outcome(412, None, "precondition_failure", shown=False),
+        Code.KEY_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "key_conflict"),
+        Code.GRAPH_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "read_set_conflict", shown=False),
+        Code.GRAPH_REPLACED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_FENCED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_GROWN: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_RESTORED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.HEAD_MOVED: ErrorAnswer(412, None, "precondition_failure", shown=False),
         Code.RESOURCE_LIMIT: _LIMIT,
         Code.QUERY_TIMEOUT: _LIMIT,
         Code.QUERY_MEMORY_EXCEEDED: _LIMIT,
-        Code.EMBEDDING_FAILED: Outcome(503, None, "embedding_failure", shown=False),
+        Code.EMBEDDING_FAILED: ErrorAnswer(503, None, "embedding_failure", shown=False),
         Code.GRAPH_MISSING: _FAILED,
         Code.GRAPH_UNREADABLE: _FAILED,
         Code.STORAGE_FAILED: _FAILED,
@@ -87,7 +87,7 @@ OUTCOMES: Mapping[Code, Outcome] = MappingProxyType(
 
 def problem_of(error: GitopsError) -> ApiProblem:
     """The problem that an answer reports."""
-    outcome = OUTCOMES.get(error.code, _FAILED)
+    outcome = ANSWERS.get(error.code, _FAILED)
     message = error.detail if outcome.shown else f"{error.code}: {REGISTRY[error.code].summary}"
     more: Mapping[str, Any] = {} if outcome.member is None else {outcome.member: {"reason": error.code.value}}
     return ApiProblem(outcome.status, outcome.code, message, more)

@@ -7,7 +7,6 @@ branch called `merge` can be deleted.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -16,17 +15,10 @@ from gitops.core.dataclass import dataclass
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.problem import bad_request
 
-__all__ = ["Match", "RouteTable", "is_graph_id", "read_parameters"]
+__all__ = ["Match", "RouteTable", "read_parameters"]
 
 GRAPH_ID = "graph_id"
 _FIELDS = 64
-_GRAPH_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_RESERVED = frozenset({"policies", "healthz", "openapi", "graphs"})
-
-
-def is_graph_id(text: str) -> bool:
-    """Whether a graph of this id can be served."""
-    return _GRAPH_ID.fullmatch(text) is not None and text not in _RESERVED
 
 
 @dataclass(slots=True)

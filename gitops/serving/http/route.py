@@ -35,9 +35,9 @@ class Route:
     """`method` on `path`, whose parts in braces are single segments, percent-decoded except `graph_id`.
 
     `operation` is the id in the OpenAPI document, there prefixed with `cluster_` below a graph. `answer` is the model of the body
-    of a success, or several, or its media type where that is no JSON document. With `body`, the application reads and checks the
-    body before the handler runs: a JSON document of this form, absent only if `body_optional`. Without it a handler that takes a
-    body reads it with `Call.read_body` or `Call.pieces`, and `body_type` is its media type. Bodies have at most `limit` bytes.
+    of a success, or several, or its media type where that is not a JSON document. With `body`, the application reads and checks
+    the body before the handler runs: a JSON document of this form, absent only if `body_optional`. Without it a handler with
+    a body reads it with `Call.read_body` or `Call.pieces`; `body_type` is its media type. Bodies have at most `limit` bytes.
 
     A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers get an
     `ETag`. `problems` are the statuses of refusals beside those that every route has.

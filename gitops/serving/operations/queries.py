@@ -35,7 +35,7 @@ _KEPT_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class InlineQuery:
-    """A text with one or several queries, and the name of the one that is meant, None if there is only one."""
+    """A text with one or several queries, and the name of the selected one, None if there is only one."""
 
     text: str
     name: str | None

@@ -8,7 +8,7 @@ import pytest
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.serving.http.errors import OUTCOMES, problem_of
+from gitops.serving.http.errors import ANSWERS, problem_of
 from gitops.serving.problem import ApiCode
 from tests.support.code_texts import modules
 
@@ -26,12 +26,12 @@ def test_the_table_has_the_codes_that_graphs_and_their_storage_raise():
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code"
     }
-    assert raised - {each.name for each in OUTCOMES} <= _ELSEWHERE
+    assert raised - {each.name for each in ANSWERS} <= _ELSEWHERE
 
 
 def test_statuses_and_codes_are_those_of_the_envelope():
-    assert {outcome.status for outcome in OUTCOMES.values()} == _STATUSES
-    without = [outcome for outcome in OUTCOMES.values() if outcome.code is None]
+    assert {each.status for each in ANSWERS.values()} == _STATUSES
+    without = [each for each in ANSWERS.values() if each.code is None]
     assert all(outcome.member for outcome in without)
 
 
