@@ -1,4 +1,4 @@
-"""One change to a real cluster, from the first push to the audit, in a sandbox that stays for your own experiments.
+"""One change to a real cluster, from the first push to an application's query, in a sandbox that stays for your own experiments.
 
     python examples/demo.py [FOLDER]        (default: demo/ beside this repository's README)
 
@@ -8,12 +8,15 @@ alice writes changes, bob approves, and the bot of the server applies and signs 
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -278,6 +281,46 @@ def tamper(demo: Demo) -> None:
     demo.run("auditor", "gitops", "audit", "--repo", "../mirror.git", expect=1)
 
 
+def served(demo: Demo) -> None:
+    """What was applied is served to applications: a stored query that an actor may run, and a change that it may not."""
+    tokens = demo.folder / "home" / "bot" / "tokens.json"
+    token = os.urandom(16).hex()
+    tokens.write_text(json.dumps({"act-reader": token}))
+    tokens.chmod(0o600)
+    command = ["gitops", "serve", "--repo", str(demo.server), "--cluster", "brain", "--bind", "127.0.0.1:0", "--quiet"]
+    print(f"bot$ {shlex.join(command)}", flush=True)
+    variables = {"HOME": str(tokens.parent), "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(tokens)}
+    with subprocess.Popen(command, env=demo.env | variables, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            line = server.stdout.readline().strip() if server.stdout else ""
+            print(f"    {line}")
+            if not line.startswith("OMNIGRAPH_LISTEN_ADDR="):
+                sys.exit("the server did not start")
+            queries = f"http://{line.partition('=')[2]}/graphs/knowledge/queries"
+            print("\nAn application is act-reader, who may run stored queries and read:\n")
+            ask(f"{queries}/cited_by", token, {"slug": "why-columns"}, expect=200)
+            print("\nIt may not change anything, also not by a stored query:\n")
+            ask(f"{queries}/promote", token, {"person": "ada", "level": 9}, expect=403)
+        finally:
+            server.terminate()
+
+
+def ask(address: str, token: str, params: dict[str, object], expect: int) -> None:
+    """Send a request with parameters to the server, print it and the answer, and check the status."""
+    body = json.dumps({"params": params}).encode()
+    print(f"POST {address} {body.decode()}", flush=True)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(address, body, headers)  # noqa: S310 - the server of this sandbox
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            status, form = answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        status, form = refused.code, json.load(refused)
+    print("    " + "\n    ".join([str(status), *json.dumps(form, indent=2).splitlines()]))
+    if status != expect:
+        sys.exit(f"the server answered with {status}, expected {expect}")
+
+
 def main() -> None:
     started = time.monotonic()
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "demo").resolve()
@@ -304,6 +347,8 @@ def main() -> None:
     ledger(demo)
     step("A tampered ledger does not pass")
     tamper(demo)
+    step("Applied means serving: an application asks, within its policy")
+    served(demo)
     print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}.")
     act = folder / "as"
     act.write_text(ACT.replace("@PATH@", shlex.quote(str(Path(sys.executable).parent))))
