@@ -39,7 +39,7 @@ OBSERVED = {
 ENVELOPES = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
     "plan": (
-        "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes blast_radius "
+        "ok config_dir desired_revision plan_digest resource_digests dependencies state_observations changes access blast_radius "
         "approvals_required lands obstacles diffs execution_graph diagnostics"
     ),
     "apply": (
@@ -56,7 +56,7 @@ ENVELOPES = {
     "force-unlock": "ok config_dir state_observations lock_removed diagnostics",
 }
 OPTIONAL = {
-    "plan": {"plan_digest", "lands", "obstacles", "diffs", "execution_graph"},
+    "plan": {"plan_digest", "access", "lands", "obstacles", "diffs", "execution_graph"},
     "apply": {"actor"},
     "status": {"in_sync"},
     "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},

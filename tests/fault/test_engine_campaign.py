@@ -34,8 +34,9 @@ _SAMPLE = [
     ("merge", "engine.merge.before_publish"),
     ("gc", "engine.gc.before_versions"),
 ]
-# A graph is made and removed by verbs of the control plane: `test_matrix.py` and `test_engine_kill.py` die there.
-_CONTROLLED = ("engine.create.", "engine.delete.", "engine.fence.")
+# A graph is made and removed, and its rows are restored, by verbs of the control plane: `test_matrix.py`, `test_engine_kill.py`
+# and `test_atomic_matrix.py` die there.
+_CONTROLLED = ("engine.create.", "engine.delete.", "engine.fence.", "engine.restore.")
 _ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_CONTROLLED)}
 
 

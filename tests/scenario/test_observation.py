@@ -436,7 +436,7 @@ def test_the_name_of_a_graph_fits_its_folder(cluster):
     names = ("g" * 224, "h" * 225)
     document = {"version": 1, "graphs": {name: {"schema": "knowledge.pg"} for name in names}}
     cluster.write("cluster.yaml", json.dumps(document))
-    (problem,) = cluster.validate().diagnostics
+    problem = found(cluster.validate(), "invalid_resource_id")
     assert (problem.code, "at most 224" in problem.message) == ("invalid_resource_id", True)
 
 

@@ -25,7 +25,7 @@ from gitops.bot.guard import PushGuard
 from gitops.bot.project import Project
 from gitops.cluster import gate
 from gitops.cluster import revocations as kept
-from gitops.config import cluster_yaml, loader, reader, yaml
+from gitops.config import cluster_yaml, loader, reader
 from gitops.config.sound import PlainFolder
 from gitops.config.source import EntryKind, normalize
 from gitops.config.trust_root import trust_root
@@ -38,6 +38,7 @@ from gitops.git import command, commit_tree, remote
 from gitops.git.objects import RawCommit
 from gitops.git.repository import Repository
 from gitops.graph import delete
+from gitops.language import yaml
 from gitops.ledger import chain, port, witnesses
 from gitops.ledger.branch import BranchLedger
 from gitops.ledger.git_lock import GitLock

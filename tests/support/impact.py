@@ -26,7 +26,9 @@ def loaded(schema: str, queries: Mapping[str, str], policies: Mapping[str, list[
     }
     files = {f"q/{name}": text.encode() for name, text in queries.items()}
     return load_desired(
-        MemoryTree({"cluster.yaml": json.dumps(config).encode(), "g.pg": schema.encode(), "p.yaml": b"", **files})
+        MemoryTree(
+            {"cluster.yaml": json.dumps(config).encode(), "g.pg": schema.encode(), "p.yaml": b"version: 1\n", **files}
+        )
     )
 
 

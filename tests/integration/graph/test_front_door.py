@@ -27,7 +27,8 @@ def test_every_name_is_declared_once_for_people_for_types_and_for_loading():
 
 @pytest.mark.parametrize("name", front_door.__all__)
 def test_a_name_loads(name):
-    assert getattr(front_door, name).__name__ == name
+    found = getattr(front_door, name)
+    assert isinstance(found, int) if name.isupper() else found.__name__ == name
 
 
 def test_an_unknown_name_is_an_attribute_error():
