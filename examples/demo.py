@@ -1,4 +1,4 @@
-"""One change to a real cluster, from the first push to an application's query, in a sandbox that stays for your own experiments.
+"""One change to a real cluster, from the first push to a query of the server, in a sandbox that stays for your own experiments.
 
     python examples/demo.py [FOLDER]        (default: demo/ beside this repository's README)
 
@@ -15,8 +15,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -282,43 +280,36 @@ def tamper(demo: Demo) -> None:
 
 
 def served(demo: Demo) -> None:
-    """What was applied is served to applications: a stored query that an actor may run, and a change that it may not."""
-    tokens = demo.folder / "home" / "bot" / "tokens.json"
-    token = os.urandom(16).hex()
-    tokens.write_text(json.dumps({"act-reader": token}))
-    tokens.chmod(0o600)
+    """What was applied is served: alice runs a stored query that the policy permits, and is refused a change."""
+    token, tokens = demo.folder / "home" / "alice" / "token", demo.folder / "home" / "bot" / "tokens.json"
+    token.write_text(os.urandom(16).hex())
+    tokens.write_text(json.dumps({"act-reader": token.read_text()}))
+    for file in (token, tokens):
+        file.chmod(0o600)
     command = ["gitops", "serve", "--repo", str(demo.server), "--cluster", "brain", "--bind", "127.0.0.1:0", "--quiet"]
     print(f"bot$ {shlex.join(command)}", flush=True)
-    variables = {"HOME": str(tokens.parent), "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(tokens)}
-    with subprocess.Popen(command, env=demo.env | variables, stdout=subprocess.PIPE, text=True) as server:
+    env = {**demo.env, "HOME": str(tokens.parent), "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(tokens)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as server:
         try:
             line = server.stdout.readline().strip() if server.stdout else ""
             print(f"    {line}")
             if not line.startswith("OMNIGRAPH_LISTEN_ADDR="):
                 sys.exit("the server did not start")
-            queries = f"http://{line.partition('=')[2]}/graphs/knowledge/queries"
-            print("\nAn application is act-reader, who may run stored queries and read:\n")
-            ask(f"{queries}/cited_by", token, {"slug": "why-columns"}, expect=200)
-            print("\nIt may not change anything, also not by a stored query:\n")
-            ask(f"{queries}/promote", token, {"person": "ada", "level": 9}, expect=403)
+            ask = [
+                "gitops",
+                "query",
+                "--server",
+                f"http://{line.partition('=')[2]}",
+                "--token-file",
+                str(token),
+                "knowledge",
+            ]
+            print("\nalice has a token of act-reader, who may read and run stored queries:\n")
+            demo.run("alice", *ask, "cited_by", "--param", "slug=why-columns")
+            print("\nact-reader may change nothing, also not by a stored query:\n")
+            demo.run("alice", *ask, "promote", "--param", "person=ada", "--param", "level=9", "--mutate", expect=1)
         finally:
             server.terminate()
-
-
-def ask(address: str, token: str, params: dict[str, object], expect: int) -> None:
-    """Send a request with parameters to the server, print it and the answer, and check the status."""
-    body = json.dumps({"params": params}).encode()
-    print(f"POST {address} {body.decode()}", flush=True)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(address, body, headers)  # noqa: S310 - the server of this sandbox
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            status, form = answer.status, json.load(answer)
-    except urllib.error.HTTPError as refused:
-        status, form = refused.code, json.load(refused)
-    print("    " + "\n    ".join([str(status), *json.dumps(form, indent=2).splitlines()]))
-    if status != expect:
-        sys.exit(f"the server answered with {status}, expected {expect}")
 
 
 def main() -> None:
@@ -347,7 +338,7 @@ def main() -> None:
     ledger(demo)
     step("A tampered ledger does not pass")
     tamper(demo)
-    step("Applied means serving: an application asks, within its policy")
+    step("What is applied is served, within its policy")
     served(demo)
     print(f"\nDone in {time.monotonic() - started:.0f} s. The sandbox stays in {folder}.")
     act = folder / "as"

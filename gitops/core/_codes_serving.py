@@ -34,4 +34,22 @@ revision_unknown | E | the ledger does not have the revision to serve
 revision_rewound | E | the ledger went back behind the revision that is served
   the newest state has a lower number than the one that is served, or the same number and other content
   -> find out who moved the ledger back: gitops log; if that is right, start the server again
+query_server_unavailable | E | the query server does not answer as one
+  nothing listens at the address, something else does, or the server has a defect
+  -> check the address: it answers URL/healthz; then look at the log of the server
+query_server_busy | E | the query server takes no further request now
+  it has as many requests as its limits allow, or it is about to end
+  -> wait a minute, then send the query again
+query_server_unauthorized | E | the query server does not know who asks
+  the request has no token, or one that the server does not have
+  -> set GITOPS_SERVER_TOKEN to a token of the server, or name a file: gitops query GRAPH NAME --token-file FILE
+query_server_forbidden | E | a policy of the query server does not permit this
+  the token belongs to an actor that no rule permits what the query does, on this branch
+  -> see which rules decide: gitops policy explain --actor ACTOR --action ACTION
+query_server_unknown | E | the query server does not have what is asked for
+  the graph, the stored query, the branch or the commit is not served, or the actor may not invoke the query
+  -> list what is applied: gitops graph queries --applied; then see who may invoke it: gitops policy who --action invoke_query
+query_server_refused | E | the query server refuses the request
+  the query, a parameter or the branch is wrong, or the branch has changed; the message is that of the server
+  -> correct what the message names, then send the query again
 """

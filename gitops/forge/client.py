@@ -2,8 +2,9 @@
 
 Rules of this module:
 
-1. The address is fixed when the client is made: HTTPS, or plain HTTP on this host alone. Redirects are not followed, no path
-   leads out of it, and no credentials are taken from files of the user. A proxy is the operator's to set in the environment.
+1. The address is fixed when the client is made: HTTPS, or plain HTTP, on this host alone unless the service is `plain`. Redirects
+   are not followed, no path leads out of it, and no credentials are taken from files of the user. A proxy is the operator's to
+   set in the environment.
 2. Every answer is bounded in bytes, every answer and every pause in seconds.
 3. A request that may be repeated is sent again when the service is busy or does not answer, a few times, with growing pauses.
    Any other request is sent once; if its answer is lost, the caller looks for what it created.
@@ -52,7 +53,7 @@ class Service:
 
     `code` is the code of its failures; `refused` and `limit`, if given, those of a refusal and of an answer beyond `max_bytes`.
     `timeout_s` bounds each silence, `longest_s` a whole answer, `budget_s` all pauses of one request after a failure.
-    `writes_a_minute` is what the service takes, None if that is not bounded.
+    `writes_a_minute` is what the service takes, None if that is not bounded. `plain` permits plain HTTP to any host.
     """
 
     base: str
@@ -66,6 +67,7 @@ class Service:
     max_bytes: int = 64 * 1024 * 1024
     attempts: int = 4
     writes_a_minute: int | None = None
+    plain: bool = False
 
 
 def forge_service(base: str, headers: Mapping[str, str | Secret], writes_a_minute: int | None = None) -> Service:
@@ -109,9 +111,9 @@ class WebClient:
     def __init__(self, service: Service, pause: Callable[[float], None], clock: Clock) -> None:
         """`pause` waits for a number of seconds. Raises GitopsError (the service's code) for an address that rule 1 refuses."""
         parts = urlsplit(service.base)
-        local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+        plain = parts.scheme == "http" and (service.plain or parts.hostname in _LOOPBACK)
         if (
-            not (parts.scheme == "https" or local)
+            not (parts.scheme == "https" or plain)
             or not parts.hostname
             or parts.username
             or parts.query

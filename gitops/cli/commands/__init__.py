@@ -2,7 +2,7 @@
 
 from gitops.cli.commands.changeset import CHANGESET
 from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HELP, MANUAL, SETUP_COMMANDS
-from gitops.cli.commands.graph import GRAPH
+from gitops.cli.commands.graph import GRAPH, QUERY
 from gitops.cli.commands.policy import POLICY
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
 
@@ -13,6 +13,7 @@ COMMANDS = (
     GRAPH,
     POLICY,
     SERVE,
+    QUERY,
     BOT,
     REQUEST,
     PROMOTE,

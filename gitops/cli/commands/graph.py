@@ -17,8 +17,9 @@ _AT = Argument("--at", "WHEN", f"as of {_WHEN}")
 _TYPES = Argument("--type", "NAME", "only this type; repeatable", action="append", default=[])
 _DRY_RUN = flag("--dry-run", "remove nothing; print what would be removed")
 _BRANCH_NAME = Argument("name", "BRANCH", "name of the branch")
+_FORMAT = Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)")
 _EMBEDDINGS = Argument("--embeddings", "MODEL", "model that turns texts into vectors: hash, or MODEL@https://HOST/v1")
-_QUERY_ARGUMENTS = (
+_QUERY_TEXTS = (
     Argument("query", "QUERY", "name of a stored query, or of a query in --file", nargs="?"),
     Group(
         Argument("--file", "FILE", "query file, or - for standard input"),
@@ -26,8 +27,8 @@ _QUERY_ARGUMENTS = (
     ),
     Argument("--param", "NAME=VALUE", "value of a parameter; repeatable", action="append", default=[]),
     Argument("--params", "FILE", "JSON object of parameters, or - for standard input"),
-    _EMBEDDINGS,
 )
+_QUERY_ARGUMENTS = (*_QUERY_TEXTS, _EMBEDDINGS)
 
 
 def _on_graph(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
@@ -164,7 +165,7 @@ GRAPH = Command(
             *_QUERY_ARGUMENTS,
             _BRANCH,
             _AT,
-            Argument("--format", ("table", "json", "ndjson", "csv", "kv"), "format of the rows (default: table)"),
+            _FORMAT,
             flag("--explain", "print the operators with estimated and actual rows"),
             Argument("--timeout", "SECONDS", "stop after this time", type=seconds),
             Argument("--memory", "MIB", "memory limit (default 1024)", type=count, default=1024),
@@ -249,4 +250,22 @@ GRAPH = Command(
             flag("--deep", "read all rows: ids, ends of edges, constraints"),
         ),
     ),
+)
+
+QUERY = Command(
+    "query",
+    "run a query on a query server, which `gitops serve` is, and print its rows",
+    "gitops.cli.query:query",
+    Argument("graph", "GRAPH", "graph id"),
+    *_QUERY_TEXTS,
+    Argument("--server", "URL", "address of the server (default: the variable GITOPS_SERVER)"),
+    Argument("--token-file", "FILE", "file with the token (default: the variable GITOPS_SERVER_TOKEN)"),
+    flag("--plain-http", "send the token without TLS to another host, too"),
+    Group(
+        Argument("--branch", "BRANCH", "branch (default: main)"),
+        Argument("--snapshot", "COMMIT", "read at this commit"),
+    ),
+    flag("--mutate", "run a mutation"),
+    _FORMAT,
+    usage_code=2,
 )

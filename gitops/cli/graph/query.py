@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gitops import graph
@@ -36,9 +37,8 @@ _MIB = 2**20
 
 def query(options: argparse.Namespace) -> int:
     """`gitops graph query GRAPH QUERY`: rows as a table, one JSON document, a JSON object per line, CSV, or a line per value."""
-    form = options.format or ("json" if options.json else "table")
-    if options.json and form != "json":
-        complain("--json and --format name two formats; leave one out")
+    form = row_format(options)
+    if form is None:
         return USAGE
     root, target = graph_root(options), read_target(options.branch, options.at)
     checked = _checked_query(options, root)
@@ -57,21 +57,36 @@ def query(options: argparse.Namespace) -> int:
     rows = QueryRows(
         result.manifest_version, result.columns, result.rows(), result.explanation if options.explain else None
     )
-    if form == "ndjson":
-        for row in rows.rows:
-            sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
-    elif form == "csv":
-        # A program gets the values as they are; no character acts on a terminal.
-        for line in csv_lines(rows.columns, rows.rows):
-            sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
-    elif form == "kv":
-        sys.stdout.write("".join(line + "\n" for line in key_value_lines(rows.rows)))
-    else:
+    if not print_rows(form, rows.columns, rows.rows):
         options.json = form == "json"
         show(rows, options)
     if options.explain and form != "json":
         complain("\n".join(operator_lines(result.explanation)))
     return OK
+
+
+def row_format(options: argparse.Namespace) -> str | None:
+    """The format of rows that `--format` or `--json` names; None, and a complaint, for two."""
+    if options.json and options.format not in (None, "json"):
+        complain("--json and --format name two formats; leave one out")
+        return None
+    return options.format or ("json" if options.json else "table")
+
+
+def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Print rows in a format that has nothing but rows; False for the others, `table` and `json`."""
+    if form == "ndjson":
+        for row in rows:
+            sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
+    elif form == "csv":
+        # A program gets the values as they are; no character acts on a terminal.
+        for line in csv_lines(columns, rows):
+            sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
+    elif form == "kv":
+        sys.stdout.write("".join(line + "\n" for line in key_value_lines(rows)))
+    else:
+        return False
+    return True
 
 
 def mutate(options: argparse.Namespace) -> GraphOutcome:
@@ -125,7 +140,7 @@ def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
     if options.file is not None:
         if options.file == "-" == options.params:
             raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
-        return options.file, _read_small(options.file)
+        return options.file, read_small(options.file)
     if options.query is None:
         raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
     return _stored_query(options)
@@ -154,12 +169,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
 
     Raises UsageError `usage_error`; GitopsError `query_params_invalid`.
     """
-    values: dict[str, Any] = {}
-    if options.params is not None:
-        try:
-            values = json.loads(_read_small(options.params))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not JSON: {error}") from None
+    values = read_parameters(options.params)
     for text in options.param:
         name, equals, value = text.partition("=")
         if not equals or name not in checked.params:
@@ -173,7 +183,8 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
             )
         if not isinstance(values, dict):
             raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
-        values[name] = _parse_value(value, checked.params[name])
+        kind = checked.params[name]
+        values[name] = parse_value(value, textual=is_textual(kind), nullable=kind.nullable)
     try:
         return coerce_params(checked.params, values)
     except ParameterError as error:
@@ -181,18 +192,30 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "", fix=fix) from None
 
 
-def _parse_value(text: str, kind: PropType) -> Any:
+def read_parameters(file: str | None) -> Any:
+    """The JSON value of `--params`, an empty object without it. Raises UsageError `usage_error` if it is not JSON."""
+    try:
+        return {} if file is None else json.loads(read_small(file))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(Code.USAGE_ERROR, f"{file} is not JSON: {error}") from None
+
+
+def is_textual(kind: PropType) -> bool:
+    """Whether a value of this type is written as it is, and not as JSON."""
+    return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
+
+
+def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
     """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
-    textual = kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB)
-    if textual and not kind.is_list:
-        return None if text == "null" and kind.nullable else text
+    if textual:
+        return None if text == "null" and nullable else text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def _read_small(name: str) -> bytes:
+def read_small(name: str) -> bytes:
     """The content of a file that is no longer than a query or its parameters may be."""
     with open_records(name) as stream:
         data = stream.read(_MIB + 1)

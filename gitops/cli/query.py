@@ -1,0 +1,159 @@
+"""`gitops query`: ask a query server, with the arguments and the formats of `gitops graph query`.
+
+The server knows the graph; this program knows neither its schema nor where it is. What a parameter on the command line means
+depends on its type, which the text of a query declares, or the server lists for a stored query.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gitops.cli.graph.query import is_textual, parse_value, print_rows, read_parameters, read_small, row_format
+from gitops.cli.shared import OK, USAGE, say, show_form
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, UsageError
+from gitops.forge.web import WebRequest
+from gitops.language.query import parse_queries
+from gitops.language.text import LanguageError
+from gitops.render.graph_data import table_lines
+from gitops.wiring.query_server import open_query_server
+
+if TYPE_CHECKING:
+    from gitops.forge.web import WebSender
+
+__all__ = ["query"]
+
+_TEXTUAL = frozenset({"string", "date", "datetime", "blob"})
+_SHOWN = 500
+_Types = Mapping[str, tuple[bool, bool]]
+"""Of parameters: whether a text is taken literally, and whether it may be null."""
+_OK, _FAILED, _BROKEN = 200, 300, 500
+# Every answer is read: one that refuses says why.
+_QUIET = frozenset(range(300, 600))
+_REFUSALS = {
+    401: Code.QUERY_SERVER_UNAUTHORIZED,
+    403: Code.QUERY_SERVER_FORBIDDEN,
+    404: Code.QUERY_SERVER_UNKNOWN,
+    429: Code.QUERY_SERVER_BUSY,
+    503: Code.QUERY_SERVER_BUSY,
+}
+
+
+def query(options: argparse.Namespace) -> int:
+    """`gitops query GRAPH [QUERY]`: the rows of a query that a server runs, or what a mutation changed.
+
+    Raises UsageError `usage_error`, GitopsError `query_server_…`.
+    """
+    form = row_format(options)
+    if form is None:
+        return USAGE
+    address = options.server or os.environ.get("GITOPS_SERVER", "")
+    if not address:
+        raise UsageError(Code.USAGE_ERROR, "name the server: --server URL, or set GITOPS_SERVER")
+    sender = open_query_server(address, options.token_file, os.environ, plain_http=options.plain_http)
+    server = _Server(sender, f"graphs/{quote(options.graph, safe='')}")
+    answer = _run(server, options)
+    rows = answer.get("rows")
+    if form == "json":
+        show_form({"ok": True, **answer, "diagnostics": []})
+    elif rows is None:
+        counts = f"{answer.get('affected_nodes')} node(s) and {answer.get('affected_edges')} edge(s)"
+        say(f"query: {counts} of {options.graph}, {_commit(answer) or 'nothing to publish'}")
+    elif not print_rows(form, answer.get("columns", []), rows):
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        size = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+        say("\n".join([*table_lines(answer.get("columns", []), rows, width=width), f"{size}, {_commit(answer)}"]))
+    return OK
+
+
+def _commit(answer: Mapping[str, Any]) -> str:
+    found = answer.get("graph_commit_id") or (answer.get("commit") or {}).get("graph_commit_id")
+    return f"commit {found}" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """The routes of one graph, below `place`."""
+
+    sender: WebSender
+    place: str
+
+    def ask(self, method: str, path: str, body: Any = None, *, repeatable: bool = True) -> dict[str, Any]:
+        """The document that answers a request. Raises GitopsError `query_server_…`, with what the server says."""
+        route = f"{self.place}/{path}"
+        answer = self.sender.send(WebRequest(method, route, body=body, repeatable=repeatable, quiet=_QUIET))
+        found = answer.body
+        if _OK <= answer.status < _FAILED and isinstance(found, dict):
+            return found
+        said = found.get("error") if isinstance(found, dict) else None
+        if not isinstance(said, str) or (answer.status >= _BROKEN and answer.status not in _REFUSALS):
+            said = f"{self.sender.base} answers {method} /{route} with status {answer.status}" + (
+                f": {said}" if said else ""
+            )
+            raise GitopsError(Code.QUERY_SERVER_UNAVAILABLE, said[:_SHOWN])
+        raise GitopsError(_REFUSALS.get(answer.status, Code.QUERY_SERVER_REFUSED), said[:_SHOWN])
+
+
+def _run(server: _Server, options: argparse.Namespace) -> dict[str, Any]:
+    """Send the query that the options name."""
+    at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
+    if options.text is None and options.file is None:
+        if options.query is None:
+            raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
+        params = _parameters(options, lambda: _listed(server, options.query))
+        body = {"params": params, **at, "expect_mutation": options.mutate}
+        return server.ask("POST", f"queries/{quote(options.query, safe='')}", body, repeatable=not options.mutate)
+    if options.mutate and options.snapshot is not None:
+        raise UsageError(Code.USAGE_ERROR, "--mutate changes the head of a branch: leave out --snapshot")
+    if options.file == "-" == options.params:
+        raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
+    text = options.text if options.file is None else read_small(options.file).decode(errors="replace")
+    params = _parameters(options, lambda: _declared(text, options.query))
+    body = {"query": text, "name": options.query, "params": params, **at}
+    return server.ask("POST", "mutate" if options.mutate else "query", body, repeatable=not options.mutate)
+
+
+def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dict[str, Any]:
+    """The values of `--params` and `--param`, which become what the types of the query say."""
+    values = read_parameters(options.params)
+    if not isinstance(values, dict):
+        raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
+    types = known() if options.param else {}
+    for each in options.param:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise UsageError(Code.USAGE_ERROR, f"--param {each[:80]!r}: use NAME=VALUE")
+        # A name that the query does not declare is for the server to refuse, which says those that it does.
+        textual, nullable = types.get(name, (True, False))
+        values[name] = parse_value(value, textual=textual, nullable=nullable)
+    return values
+
+
+def _listed(server: _Server, name: str) -> _Types:
+    """Those of a stored query, as the server lists it; nothing where it lists none to who asks."""
+    try:
+        queries = server.ask("GET", "queries").get("queries", [])
+    except GitopsError as error:
+        if error.code == Code.QUERY_SERVER_FORBIDDEN:
+            return {}
+        raise
+    params: list[dict[str, Any]] = next((each["params"] for each in queries if each["name"] == name), [])
+    return {each["name"]: (each["kind"] in _TEXTUAL, each["nullable"]) for each in params}
+
+
+def _declared(text: str, name: str | None) -> _Types:
+    """Those that a text declares; nothing where it cannot be parsed, because the server says why."""
+    try:
+        found = next((each for each in parse_queries(text.encode()) if name in (None, each.name.text)), None)
+    except LanguageError:
+        return {}
+    return (
+        {} if found is None else {each.name.text: (is_textual(each.type), each.type.nullable) for each in found.params}
+    )
