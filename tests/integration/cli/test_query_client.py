@@ -10,6 +10,8 @@ import pytest
 from gitops.cli.main import main
 from gitops.policy.bundle import Action, Bundle, Rule
 from gitops.serving.http.context import HttpLimits
+from gitops.wiring.query_server import open_query_server
+from tests.support.http_service import HttpService, Reply
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 
 POLICY = Bundle(
@@ -129,6 +131,26 @@ def test_a_token_comes_from_a_file(ask, tmp_path):
 def test_a_token_does_not_leave_this_host_in_plain(ask):
     code, _, said = ask("ada", "towns", "towns", "--server", "http://brain.invalid:8080")
     assert (code, "a token is not sent in plain" in said, "--plain-http" in said) == (2, True, True)
+    environ = {"GITOPS_SERVER_TOKEN": "t-ada"}
+    assert open_query_server("http://brain.invalid", None, environ, plain_http=True).base == "http://brain.invalid"
+    assert open_query_server("http://brain.invalid", None, {}).base == "http://brain.invalid"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (Reply(502, b"<html>bad gateway</html>"), "query_server_unavailable"),
+        (Reply(301, b"", (("Location", "https://elsewhere.invalid/"),)), "query_server_unavailable"),
+        (Reply(500, b'{"error": "the request failed", "code": "internal"}'), "query_server_unavailable"),
+        (Reply(200, b"<html>welcome</html>"), "query_server_unavailable"),
+        (Reply(412, b'{"error": "the branch is at another commit"}'), "query_server_refused"),
+    ],
+)
+def test_what_is_between_may_answer_too(ask, reply, code):
+    with HttpService(lambda _: reply) as other:
+        exit_code, printed, said = ask("ada", "towns", "--text", "query q() {}", "--server", other.base)
+        assert (exit_code, printed, said.startswith(f"ERROR {code}")) == (1, "", True), said
+        assert len(other.requests) == 1
 
 
 def test_what_is_no_server_is_said_so(ask, server, monkeypatch):
