@@ -7,13 +7,11 @@ that, also one that takes the place of another.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette")
-_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
-_TIME = "%Y-%m-%dT%H:%M:%S"
 _OPEN = (
     "OPEN: this server has neither tokens nor policies, and everybody who reaches it may read and change every graph"
 )
@@ -161,6 +157,7 @@ def _work(
     from gitops.serving.http.context import HttpContext
     from gitops.serving.http.routes import ROUTES
     from gitops.serving.listen import listen
+    from gitops.serving.logs import in_background
     from gitops.serving.process import ServerTokens, ServingGeneration
 
     if booted.generation is None or booted.state is None:
@@ -171,11 +168,11 @@ def _work(
         level = logging.ERROR if form.get("event") == "defect" else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
-    with keeper.keeping(source, tokens, log) as (hang_up, reload):
+    with in_background(log), keeper.keeping(source, tokens, log) as (hang_up, reload):
         context = HttpContext(source, booted.state, tokens.current, SystemClock(), RandomIds(), record, reload=reload)
         drain_s = options.drain.total_seconds()
         listen(HttpApp(context, ROUTES), bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: hang_up})
-    log.info("stopped")
+        log.info("stopped")
     return OK
 
 
@@ -291,39 +288,8 @@ def _refuse(lines: Iterable[str]) -> int:
 
 
 def _log(options: argparse.Namespace) -> logging.Logger:
-    """The log on standard error, as lines or as a JSON document each. It stands alone: what libraries log is not part of it."""
-    form = _JsonLines() if options.json else _TextLines(_LINE, _TIME)
-    form.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(form)
-    log = logging.getLogger("gitops.serve")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO)
-    return log
+    """The log on standard error."""
+    from gitops.serving.logs import make_log
 
-
-def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What a record has besides its text: a request, a defect, or a decision."""
-    found: Mapping[str, Any] = getattr(record, "form", None) or getattr(record, "decision", None) or {}
-    return found
-
-
-class _TextLines(logging.Formatter):
-    """Time, level and text, and the members of a form."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        form = {name: value for name, value in _form_of(record).items() if name != "event" and value is not None}
-        line = super().format(record)
-        if not hasattr(record, "form"):
-            return visible(line)
-        return visible(line + "".join(f" {name}={value}" for name, value in form.items()))
-
-
-class _JsonLines(logging.Formatter):
-    """`{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of a form."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
-        form = _form_of(record)
-        text = {} if form else {"text": record.getMessage()}
-        return json.dumps({"at": at, "level": record.levelname.lower(), **text, **form}, default=str)
+    level = logging.WARNING if options.quiet else logging.DEBUG if options.verbose else logging.INFO
+    return make_log(sys.stderr, level, as_json=options.json)

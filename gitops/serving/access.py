@@ -23,7 +23,6 @@ bound   present      any              as the policy says; what it cannot evaluat
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,7 +41,7 @@ from gitops.serving.tokens import BearerTokens
 __all__ = ["DECISIONS", "NO_SUCH_QUERY", "DecisionRecord", "authenticate", "authorize", "classify", "decide_access"]
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
-"""Gets one record for each decision: the form of a DecisionRecord, as JSON in its text and as its attribute `decision`."""
+"""Gets one record for each decision, with the form of a DecisionRecord as its attribute `form`."""
 
 NO_SUCH_QUERY = ApiProblem(404, ApiCode.NOT_FOUND, "stored query not found")
 """The answer for a stored query that does not exist, and for one that the actor may not invoke: they are the same."""
@@ -160,8 +159,7 @@ def authorize(
         DECISIONS.error("not decided: %s: %s", error.code, error.detail, extra={"request_id": request_id})
         raise ProblemError(ApiProblem(500, ApiCode.INTERNAL, f"policy: {error.detail}")) from error
     if DECISIONS.isEnabledFor(logging.INFO):
-        form = record.form
-        DECISIONS.info("%s", json.dumps(form), extra={"decision": form})
+        DECISIONS.info("decision", extra={"form": {"event": "decision", **record.form}})
     if record.status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     if not record.decision.allowed:

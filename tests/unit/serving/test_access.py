@@ -137,8 +137,9 @@ def test_a_decision_is_logged_with_what_makes_it_again(caplog):
     with caplog.at_level(logging.INFO, logger=DECISIONS.name):
         authorize(server(), graph(READS), AccessRequest("ada", Action.READ, "main"), "r-1")
         assert status(server(), graph(None), "ada", Action.CHANGE) == 403
-    permitted, denied = (record.decision for record in caplog.records)
+    permitted, denied = (record.form for record in caplog.records)
     assert permitted == {
+        "event": "decision",
         "request_id": "r-1",
         "scope": "graph.people",
         "actor_id": "ada",

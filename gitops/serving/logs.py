@@ -1,0 +1,112 @@
+"""The log of a server: lines for people or for programs, written by a thread of their own.
+
+A reader of the log that stands still must not keep requests from being answered: records wait for it, so many, and then they are
+left out and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from gitops.render.characters import visible
+
+__all__ = ["in_background", "make_log"]
+
+_LINE = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s"
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_MOST = 10_000
+_AT_END_S = 2.0
+
+
+def make_log(stream: TextIO, level: int, *, as_json: bool) -> logging.Logger:
+    """The log on a stream. It stands alone: what libraries log is not part of it.
+
+    A record may have a `form`, a mapping with its members; `event` is its text.
+    """
+    form = _JsonLines() if as_json else _TextLines(_LINE, _TIME)
+    form.converter = time.gmtime
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(form)
+    log = logging.getLogger("gitops.serve")
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(level)
+    return log
+
+
+@contextmanager
+def in_background(log: logging.Logger, most: int = _MOST) -> Iterator[None]:
+    """Write the records of a log in a thread until the end of the block; at most `most` wait for it."""
+    before = log.handlers
+    backlogs = [_Backlog(handler, most) for handler in before]
+    log.handlers = [*backlogs]
+    try:
+        yield
+    finally:
+        log.handlers = before
+        for each in backlogs:
+            each.finish()
+
+
+class _Backlog(logging.Handler):
+    """Hands records to another handler, in a thread, and never waits for that."""
+
+    def __init__(self, to: logging.Handler, most: int) -> None:
+        super().__init__()
+        self._to = to
+        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(most)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._left_out += 1
+
+    def finish(self) -> None:
+        """Write what waits, unless the reader stands still."""
+        try:
+            self._waiting.put(None, timeout=_AT_END_S)
+        except queue.Full:
+            return
+        self._thread.join(_AT_END_S)
+
+    def _write(self) -> None:
+        while (record := self._waiting.get()) is not None:
+            self._to.handle(record)
+            left_out, self._left_out = self._left_out, 0
+            if left_out:
+                text = f"{left_out} record(s) are missing here: the log was not read in time"
+                self._to.handle(logging.makeLogRecord({"levelno": 30, "levelname": "WARNING", "msg": text}))
+
+
+def _form_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    """What a record has besides its text."""
+    found: Mapping[str, Any] = getattr(record, "form", None) or {}
+    return found
+
+
+class _TextLines(logging.Formatter):
+    """Time, level and text, and the members of a form."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        form = {name: value for name, value in _form_of(record).items() if name != "event" and value is not None}
+        return visible(super().format(record) + "".join(f" {name}={value}" for name, value in form.items()))
+
+
+class _JsonLines(logging.Formatter):
+    """`{"at": TIME, "level": LEVEL, "text": TEXT}` with the members of a form."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z"
+        form = _form_of(record)
+        text = {} if form else {"text": record.getMessage()}
+        return json.dumps({"at": at, "level": record.levelname.lower(), **text, **form}, default=str)
