@@ -32,13 +32,32 @@ class Queue:
 
 def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
     """What waits on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
-    store, applied = context.store, context.position(rule).applied
+    store, applied = context.store, _applied_last(context, rule)
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
     commits = reversed(store.commits_between(applied, head, first_parent=True))
     line = tuple(WaitingCommit(each.id, commit_changes(context.project, rule, each)) for each in commits)
     covered = context.project.tools.ledger(rule).changesets().index.covered
     return Queue(line, frozenset(filter(None, [covered])), head, applied)
+
+
+def _applied_last(context: EventContext, rule: ClusterRule) -> str | None:
+    """The newest merge that is applied. Raises GitopsError.
+
+    The ledger names the merge of its newest intents, which are announced before it is known whether they land. A merge of which
+    every changeset failed is not applied, and the first of them says what was applied before.
+    """
+    position, ledger = context.position(rule), context.project.tools.ledger(rule)
+    applied = position.applied
+    while applied is not None and not position.converged:
+        records = [each for each in map(ledger.changeset, ledger.changeset_of(applied)) if each is not None]
+        first = next((each for each in records if each.source.merge_commit == applied and each.attempt == 1), None)
+        before = None if first is None else first.source.previous_commit
+        failed = all(each.atomic and each.state is ChangesetState.FAILED for each in records)
+        if not failed or before in (None, applied) or context.store.resolve(before) is None:
+            break
+        applied = before
+    return applied
 
 
 def next_merge(

@@ -7,9 +7,10 @@ import shutil
 import pytest
 
 from gitops.bot.results import RunResult
+from gitops.forge.events import TimerEvent
 from gitops.model.changeset import Changeset, ChangesetState
 from tests.support.bot_stage import Stage, verdict
-from tests.support.loop import CLUSTER_YAML, FILES, Loop, email
+from tests.support.loop import CLUSTER_YAML, FILES, LEDGER, Loop, email
 from tests.support.loop_data import audited, schema
 
 pytestmark = pytest.mark.e2e
@@ -56,10 +57,16 @@ def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_b
         "- Merge a fix: the next merge applies the changes of this one, too.",
     ):
         assert part in comment
+    # An event that comes again, and the sweep, do not repeat it, whatever it has announced.
+    head = known.tip(LEDGER)
+    assert verdict(stage.pushed(failed, failed, email("carol"))) is RunResult.WAITS
+    assert verdict(stage.handle(TimerEvent())) is RunResult.WAITS
+    assert known.tip(LEDGER) == head
 
     stage.propose("carol", "other-name", {"cluster/cluster.yaml": _declaring("more")}, failed)
     repaired, result = _merged(stage, 2)
     assert result is RunResult.DONE
+    assert _changesets(known, repaired)[0].covers == (failed, repaired)
     assert schema(known, "notes") == WIDER
     assert known.graph("more").exists()
     assert known.status(repaired, "apply") == "success: 3 applied, 0 deferred or blocked"

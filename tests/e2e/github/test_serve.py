@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections.abc import Iterator
@@ -25,41 +24,20 @@ from tests.e2e.github.stories import REWORDED, audit
 from tests.support.changeset_stories import AT, created, landed, record
 from tests.support.github.hub import Hub, token_of
 from tests.support.github.nouns import Happening
-from tests.support.github.served import as_server, clone_for_server, server_environment_of, webhook
+from tests.support.github.serve_host import ServeHost
+from tests.support.github.served import as_server, webhook
 from tests.support.loop import LEDGER, MAIN, ROOT
 from tests.support.paused import Pause
-from tests.support.serve_process import ServeProcess
 from tests.support.serving import SECRET
 
 pytestmark = [pytest.mark.e2e, pytest.mark.journey]
 
 
-class Host:
-    """The machine of a server: a clone, a queue, an environment."""
-
-    def __init__(self, hub: Hub, folder: Path) -> None:
-        folder.mkdir()
-        self.hub, self.queue = hub, folder / "queue.db"
-        self.clone = clone_for_server(hub, folder / "clone.git")
-        self.environ = server_environment_of(hub) | {"GITOPS_WEBHOOK_SECRET": SECRET}
-        self.arguments = ["--repo", str(self.clone), "--queue", str(self.queue), "--listen", "127.0.0.1:0"]
-        self.arguments += ["--forge", "github"]
-
-    def serve(self, *more: str, point: str = "", pause: Pause | None = None) -> ServeProcess:
-        return ServeProcess([*self.arguments, *more], self.environ, point, pause)
-
-    def listed(self) -> list[dict[str, object]]:
-        """What the queue holds, as its operator sees it."""
-        done = self.hub.loop.gitops("bot", "bot", "queue", "--queue", str(self.queue), "--json")
-        events: list[dict[str, object]] = json.loads(done.text)["events"]
-        return events
-
-
 @pytest.fixture
-def host(through_the_gate: Hub, tmp_path: Path) -> Iterator[Host]:
+def host(through_the_gate: Hub, tmp_path: Path) -> Iterator[ServeHost]:
     """Request 1 deletes a graph and is approved; no server has run yet."""
     with through_the_gate.copied(tmp_path / "ready") as hub:
-        yield Host(hub, tmp_path / "host")
+        yield ServeHost(hub, tmp_path / "host")
 
 
 def merged(hub: Hub) -> Happening:
@@ -100,7 +78,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "answer"), POINTS)
-def test_killed_anywhere_it_is_done_once_in_the_end(host: Host, point: str, answer: int | None) -> None:
+def test_killed_anywhere_it_is_done_once_in_the_end(host: ServeHost, point: str, answer: int | None) -> None:
     push = webhook(merged(host.hub))
     with host.serve(point=point) as first:
         found = first.post(push.headers, push.body)
@@ -117,7 +95,9 @@ def test_killed_anywhere_it_is_done_once_in_the_end(host: Host, point: str, answ
 
 
 @pytest.mark.slow
-def test_stopped_in_an_apply_it_starts_nothing_more_and_handles_the_event_again(host: Host, tmp_path: Path) -> None:
+def test_stopped_in_an_apply_it_starts_nothing_more_and_handles_the_event_again(
+    host: ServeHost, tmp_path: Path
+) -> None:
     push, pause = webhook(merged(host.hub)), Pause(tmp_path / "pause")
     # The intent of the delete is published; the delete itself has not begun.
     with host.serve(point="ledger.branch.after_push", pause=pause) as first:
@@ -138,7 +118,7 @@ def test_stopped_in_an_apply_it_starts_nothing_more_and_handles_the_event_again(
     assert host.listed() == []
 
 
-def test_killed_in_an_apply_it_goes_on_when_a_person_has_removed_the_lock(host: Host) -> None:
+def test_killed_in_an_apply_it_goes_on_when_a_person_has_removed_the_lock(host: ServeHost) -> None:
     """No lock is ever broken by itself: the server names the one that its dead predecessor left, and waits for a person."""
     hub = host.hub
     push = webhook(merged(hub))
@@ -161,7 +141,7 @@ def test_killed_in_an_apply_it_goes_on_when_a_person_has_removed_the_lock(host: 
     assert host.listed() == []
 
 
-def test_a_server_stops_when_it_is_asked_to(host: Host) -> None:
+def test_a_server_stops_when_it_is_asked_to(host: ServeHost) -> None:
     with host.serve() as server:
         server.port()
         assert server.stop() == 0
@@ -172,7 +152,7 @@ def test_a_server_stops_when_it_is_asked_to(host: Host) -> None:
     assert host.listed() == []
 
 
-def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(host: Host) -> None:
+def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(host: ServeHost) -> None:
     queue = EventQueue(host.queue, SystemClock())
     queue.open_owned()
     queue.enqueue("github:octo/gone", TimerEvent())
@@ -192,7 +172,9 @@ def test_what_waits_for_a_repository_that_is_not_served_any_more_is_given_up(hos
         ({"GIT_CONFIG_GLOBAL": "/dev/null"}, "github", "user.name"),
     ],
 )
-def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], kind: str | None, words: str) -> None:
+def test_a_set_up_with_a_gap_is_not_served(
+    host: ServeHost, change: dict[str, str], kind: str | None, words: str
+) -> None:
     with pytest.raises(UsageError) as failure:
         ServedRepository(
             str(host.clone), "origin", kind, host.environ | change, StopSignal().pause, Cancellation(), NoFaults()
@@ -201,7 +183,7 @@ def test_a_set_up_with_a_gap_is_not_served(host: Host, change: dict[str, str], k
     assert words in f"{failure.value.detail}; {failure.value.fix}"
 
 
-def test_a_queue_has_one_server(host: Host) -> None:
+def test_a_queue_has_one_server(host: ServeHost) -> None:
     with host.serve() as first:
         first.port()
         with host.serve() as second:
@@ -221,7 +203,7 @@ def test_what_could_not_be_told_is_told_later(hub: Hub, tmp_path: Path) -> None:
         assert bot.server.left() == ()
 
 
-def test_no_secret_leaves_the_server(host: Host) -> None:
+def test_no_secret_leaves_the_server(host: ServeHost) -> None:
     push = webhook(merged(host.hub))
     with host.serve("--metrics") as server:
         assert server.post(push.headers, push.body) == 202
@@ -236,7 +218,7 @@ def test_no_secret_leaves_the_server(host: Host) -> None:
     assert str(ROOT) not in said
 
 
-def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: Host, tmp_path: Path) -> None:
+def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: ServeHost, tmp_path: Path) -> None:
     token, tokens = "w" * 32, tmp_path / "tokens"
     tokens.write_text(f"deploy write {token}\n")
     merged(host.hub)
@@ -269,7 +251,7 @@ def test_a_program_asks_for_a_merge_whose_webhook_was_lost_and_follows_it(host: 
     applied_once(host.hub)
 
 
-def test_a_stream_hears_of_entries_that_another_machine_writes(host: Host) -> None:
+def test_a_stream_hears_of_entries_that_another_machine_writes(host: ServeHost) -> None:
     served = ServedRepository(
         str(host.clone), "origin", "github", host.environ, StopSignal().pause, Cancellation(), NoFaults()
     )
