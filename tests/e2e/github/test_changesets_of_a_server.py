@@ -240,7 +240,8 @@ def test_21_what_could_not_be_deleted_yet_keeps_out_merges_that_touch_it_and_no_
             refused = hub.merge("carol", back.number)
             story.deliver(server)
             assert hub.status(refused, "apply").startswith("failure")
-            assert "graph.legacy" in hub.comment(back.number)
+            assert f"changeset `{open_one.key}` is not finished" in hub.comment(back.number)
+            assert _changesets(hub.loop, refused) == []
             assert server.stop() == 0
         (same,) = _changesets(hub.loop, deleting)
         assert same.state is ChangesetState.DRAINED
