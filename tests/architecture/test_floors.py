@@ -35,6 +35,8 @@ def _foreign() -> set[str]:
 
 def test_the_import_contracts_hold(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
+    # The checker sets up logging, which would disable the loggers of the program for all later tests of this process.
+    monkeypatch.setattr("importlinter.cli._configure_logging", lambda _: None)
     code = lint_imports(config_filename="pyproject.toml", no_cache=True)
     assert code == 0, capsys.readouterr().out
 
