@@ -40,6 +40,7 @@ from gitops.render.json import approve_command
 from gitops.render.markdown import hidden
 
 _MAX_STATUS = 140
+_MOST_COVERED = 10
 _Outcome = TypeVar("_Outcome", PlanOutcome, ApplyOutcome)
 
 
@@ -144,7 +145,10 @@ def report_apply(
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
     if attempt := newest_attempt(outcome.changesets):
-        yield from _set_status(context, subjects[0], "changeset", *changeset_status(attempt))
+        # A merge that landed with a later one may be waited for by its own commit.
+        commits = dict.fromkeys((subjects[0].head, *attempt[-1].commits[-_MOST_COVERED:]))
+        for commit in commits:
+            yield from _set_status(context, replace(subjects[0], head=commit), "changeset", *changeset_status(attempt))
     for subject in subjects:
         comment = ApplyComment(
             subject=subject,
