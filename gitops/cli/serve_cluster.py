@@ -72,9 +72,10 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from gitops.serving.process import boot_process
     from gitops.serving.texts import Compiled
 
-    inputs, log = _inputs(options, environ), _log(options)
+    inputs = _inputs(options, environ)
     if options.check:
         return show(boot_process(inputs, compiled=Compiled(_processes())).outcome, options)
+    log = _log(options)
     if options.workers > 1:
         return _supervise(options, inputs, log)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -139,6 +140,8 @@ def running(
     reload: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody."""
+    # A test of the command in this process may have left a log on a stream that is closed by now.
+    logging.getLogger("gitops.serve").handlers.clear()
     source, log = Source(made), Records()
     found = known or BearerTokens()
     state = RuntimeState.OPEN
