@@ -30,6 +30,7 @@ os.environ["GITOPS_CACHE"] = "off"
 os.environ.pop("CI", None)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are cores: a fifth of the time, a test waits for a disk or for another program."""
     return len(os.sched_getaffinity(0)) + 1

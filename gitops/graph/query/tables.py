@@ -173,7 +173,8 @@ class ReadTable:
             unknown = [name for name in columns if not residents.measured(name)]
             if unknown:
                 few = next(self.scan([], budget), None)
-                self.take(np.empty(0, np.int64) if few is None else few.ids[:_PROBE], unknown, budget)
+                if few is not None:
+                    self._fetch(few.ids[:_PROBE], unknown, budget)
             small = all(map(residents.small, columns)) and budget.affords(2 * residents.size(columns))
             return self.whole(columns, budget) if small else None
         except GitopsError as error:
@@ -203,6 +204,10 @@ class ReadTable:
         if kept is not None:
             at = pa.array(self._positions(kept.ids, row_ids))
             return {name: kept.columns[name].take(at) for name in columns}
+        return self._fetch(row_ids, columns, budget)
+
+    def _fetch(self, row_ids: np.ndarray, columns: Sequence[str], budget: Budget) -> dict[str, pa.Array]:
+        """The columns of rows, asked for from the driver, and how large their cells are noted."""
         budget.check()
         with self._reading():
             # The one call that takes stable row ids; it is not public in this release of the driver.

@@ -168,3 +168,11 @@ def test_a_row_that_is_not_there_is_an_error_from_memory_too(graph: str) -> None
             with pytest.raises(GitopsError) as error:
                 cells(table, [NODES - 1, lost])
             assert error.value.code == "query_failed"
+
+
+def test_the_only_row_of_a_table_is_read_by_its_id_under_a_limit_of_memory(tmp_path: Path) -> None:
+    root = create(str(tmp_path / "g.omni"))
+    put(root, [town("t0", size=3)])
+    opened = open_snapshot(root)
+    [row] = ReadCache().table(opened, "node:Town").whole(["id"], FREE).ids.tolist()
+    assert cells(ReadCache().table(opened, "node:Town"), [row], Budget(None, 2**20)) == [3]
