@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 import gitops
 from gitops.init.wheel import running_wheel
 from tests.support.pages import ROOT
-from tests.support.runtime_lock import LOCK, runtime_lock
+from tests.support.runtime_lock import LOCK, SERVE_LOCK, runtime_lock, serve_lock
 
 
 @pytest.fixture(scope="module")
@@ -86,26 +86,22 @@ def test_the_wheel_for_jobs_is_what_a_build_packs(wheel):
     assert {name: made[name] for name in compared} == {name: wheel[name] for name in compared}
 
 
-def test_the_lock_of_jobs_is_that_of_the_tests():
+def test_the_locks_are_that_of_the_tests():
     assert LOCK.read_text(encoding="utf-8") == runtime_lock(), "run `python -m tests.support.runtime_lock`"
+    assert SERVE_LOCK.read_text(encoding="utf-8") == serve_lock(), "run `python -m tests.support.runtime_lock`"
 
 
-def test_the_lock_of_jobs_is_complete():
+@pytest.mark.parametrize(("program", "locks"), [("[s3]", [LOCK]), ("[s3,serve]", [LOCK, SERVE_LOCK])])
+def test_a_lock_is_complete(program, locks):
     """Every package that the installed ones require on this machine, with the version that the tests ran."""
-    locked = {}
-    for block in LOCK.read_text(encoding="utf-8").replace("\\\n", "").splitlines():
-        required, _, hashes = block.partition("--hash=")
-        assert re.fullmatch(r"sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})*", hashes), block
-        found = Requirement(required)
-        if found.marker is None or found.marker.evaluate():
-            locked[found.name] = found.specifier
-    wanted, seen = [Requirement("cluster-gitops[s3]")], set()
+    locked = locked_packages(*locks)
+    wanted, seen = [Requirement(f"cluster-gitops{program}")], set()
     while wanted:
         required = wanted.pop()
         name = canonicalize_name(required.name)
-        if name in seen:
+        if (name, *required.extras) in seen:
             continue
-        seen.add(name)
+        seen.add((name, *required.extras))
         extras = required.extras or {""}
         for text in metadata.requires(name) or []:
             inner = Requirement(text)
@@ -113,7 +109,48 @@ def test_the_lock_of_jobs_is_complete():
                 wanted.append(inner)
         if name != "cluster-gitops":
             assert metadata.version(name) in locked[name]
-    assert locked.keys() == seen - {"cluster-gitops"}
+    assert locked.keys() == {name for name, *_ in seen} - {"cluster-gitops"}
+
+
+def locked_packages(*locks):
+    """What they install on this machine, with hashes for each."""
+    locked = {}
+    for block in "".join(lock.read_text(encoding="utf-8") for lock in locks).replace("\\\n", "").splitlines():
+        required, _, hashes = block.partition("--hash=")
+        assert re.fullmatch(r"sha256:[0-9a-f]{64}( +--hash=sha256:[0-9a-f]{64})*", hashes), block
+        found = Requirement(required)
+        if found.marker is None or found.marker.evaluate():
+            assert canonicalize_name(found.name) not in locked
+            locked[canonicalize_name(found.name)] = found.specifier
+    return locked
+
+
+IMPORTS = """
+import importlib, pkgutil, sys
+from importlib.metadata import packages_distributions
+
+kept = {*sys.argv[1:]}
+owners = packages_distributions()
+hidden = {top for top in owners if not {each.lower().replace("_", "-") for each in owners[top]} & kept}
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"no module {name}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+for room in ("serving", "server", "wiring", "policy"):
+    package = importlib.import_module(f"gitops.{room}")
+    for each in pkgutil.walk_packages(package.__path__, f"gitops.{room}."):
+        importlib.import_module(each.name)
+"""
+
+
+def test_a_container_that_serves_has_what_the_servers_import():
+    """With all other packages hidden, all modules of the servers are imported."""
+    command = (sys.executable, "-c", IMPORTS, "cluster-gitops", *locked_packages(LOCK, SERVE_LOCK))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_wheel_has_its_metadata(wheel):
@@ -178,6 +215,45 @@ def test_the_container_is_small_pinned_and_not_run_by_root():
     assert "--no-install-recommends" in text
     assert "--require-hashes" in text
     assert "rm -rf /var/lib/apt/lists/*" in text
+    assert said["ENTRYPOINT"] == '["gitops-entrypoint"]'
+    kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()}
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert all(word in kept or word.partition("/")[0] in kept for word in copied)
+
+
+SERVED = ["serve", "--bind", "0.0.0.0:8080"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "expected"),
+    [
+        ({}, ["plan", "--config", "a b"], ["plan", "--config", "a b"]),
+        ({"CLUSTER": "/c", "TARGET": "x"}, ["status"], ["status"]),
+        ({}, [], []),
+        ({"CLUSTER": "s3://b/a b"}, [], [*SERVED, "--cluster", "s3://b/a b"]),
+        (
+            {"CLUSTER": "/c", "BIND": ":1"},
+            ["serve", "--check"],
+            ["serve", "--bind", ":1", "--cluster", "/c", "--check"],
+        ),
+        ({}, ["serve", "--cluster", "/d"], [*SERVED, "--cluster", "/d"]),
+        ({"CLUSTER": "/c", "TARGET": "x"}, [], None),
+        ({"CLUSTER": "/c", "CONFIG": "x"}, ["serve"], None),
+        ({"CLUSTER": "/c", "TARGET_URI": "x"}, ["serve"], None),
+    ],
+)
+def test_the_variables_of_a_container_are_options_of_the_server(variables, arguments, expected, tmp_path):
+    program = tmp_path / "gitops"
+    program.write_text('#!/bin/sh\nfor each; do echo "$each"; done\n', "utf-8")
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", **{f"OMNIGRAPH_{name}": text for name, text in variables.items()}}
+    command = [ROOT / "container" / "entrypoint.sh", *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if expected is None:
+        assert (done.returncode, done.stdout) == (64, "")
+        assert done.stderr.startswith("ERROR exclusive_boot_source OMNIGRAPH_")
+    else:
+        assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
 
 
 @pytest.mark.slow

@@ -1,31 +1,52 @@
-"""What jobs install besides the wheel: of `requirements.lock`, the packages that the program needs, with all their hashes.
+"""What jobs and containers install besides the wheel: of `requirements.lock`, the packages that the program needs, with hashes.
 
-`python -m tests.support.runtime_lock` writes `scaffold/requirements.txt`. The lock says below each package who needs it; a
-package belongs to the program if the program itself needs it, or a package that belongs to it does.
+`python -m tests.support.runtime_lock` writes `scaffold/requirements.txt`, and what servers need besides. The lock says
+below each package who needs it; a package belongs to the program if the program itself needs it, or a package that belongs to
+it does. Those of the extra `serve` are named in `pyproject.toml`: in the lock they belong to the tests.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from packaging.requirements import Requirement
 
 from tests.support.pages import ROOT
 
-__all__ = ["LOCK", "runtime_lock"]
+__all__ = ["LOCK", "SERVE_LOCK", "runtime_lock", "serve_lock"]
 
 LOCK = ROOT / "scaffold" / "requirements.txt"
+SERVE_LOCK = ROOT / "container" / "requirements-serve.txt"
 _START = re.compile(r"[a-z0-9][a-z0-9._-]*(?===)")
 _PROGRAM = "cluster-gitops (pyproject.toml)"
 
 
 def runtime_lock() -> str:
-    """The packages in the order of the lock, without the comments."""
-    packages = [(name, lines, needed_by) for name, lines, needed_by in _packages()]
-    wanted, before = {_PROGRAM}, 0
-    while before != len(wanted):
-        before = len(wanted)
-        wanted |= {name for name, _, needed_by in packages if needed_by & wanted}
-    return "".join(line for name, lines, _ in packages if name in wanted for line in lines)
+    """The packages of the program in the order of the lock, without the comments."""
+    return _lines_of(_needed_by({_PROGRAM}))
+
+
+def serve_lock() -> str:
+    """What the extra `serve` needs besides."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = {Requirement(text).name for text in project["optional-dependencies"]["serve"]}
+    return _lines_of((extra | _needed_by(extra)) - _needed_by({_PROGRAM}))
+
+
+def _lines_of(names: AbstractSet[str]) -> str:
+    return "".join(line for name, lines, _ in _packages() if name in names for line in lines)
+
+
+def _needed_by(roots: AbstractSet[str]) -> set[str]:
+    """The packages that some need, and those that these need."""
+    found, before = set(roots), 0
+    while before != len(found):
+        before = len(found)
+        found |= {name for name, _, needed_by in _packages() if needed_by & found}
+    return found - {_PROGRAM}
 
 
 def _packages() -> Iterator[tuple[str, list[str], set[str]]]:
@@ -40,3 +61,4 @@ def _packages() -> Iterator[tuple[str, list[str], set[str]]]:
 
 if __name__ == "__main__":
     LOCK.write_text(runtime_lock(), encoding="utf-8")
+    SERVE_LOCK.write_text(serve_lock(), encoding="utf-8")
