@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     booted = boot_process(inputs, compiled=compiled, rows=_rows)
     if booted.state is None:
         return _refuse(_refusal(inputs.place, booted.outcome))
-    bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome)
+    bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome, environ)
     keeper = _Keeper(inputs, compiled, _watched(options))
     return _work(options, keeper, booted, bound, log, lambda: _announce(bound, warnings, log))
 
@@ -107,7 +107,7 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
             "state": booted.state.value,
             "revision": booted.revision.form,
             "sound": compiled.sound,
-            "warnings": _warnings(booted.state, booted.outcome),
+            "warnings": _warnings(booted.state, booted.outcome, inputs.environ),
         }
 
     (seen,) = in_children([look])
@@ -155,7 +155,7 @@ def _work(
 ) -> int:
     """Serve in this process until a signal."""
     from gitops.serving.http.app import HttpApp
-    from gitops.serving.http.context import HttpContext
+    from gitops.serving.http.context import HttpContext, read_limits
     from gitops.serving.http.routes import ROUTES
     from gitops.serving.listen import listen
     from gitops.serving.logs import in_background
@@ -169,8 +169,11 @@ def _work(
         level = logging.ERROR if form.get("event") == "defect" else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
+    limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs)
     with in_background(log), keeper.keeping(source, tokens, log) as (hang_up, reload):
-        context = HttpContext(source, booted.state, tokens.current, SystemClock(), RandomIds(), record, reload=reload)
+        context = HttpContext(
+            source, booted.state, tokens.current, SystemClock(), RandomIds(), record, limits, reload=reload
+        )
         drain_s = options.drain.total_seconds()
         listen(HttpApp(context, ROUTES), bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: hang_up})
         log.info("stopped")
@@ -267,12 +270,14 @@ def _rows() -> Any:
     return ReadCache()
 
 
-def _warnings(state: RuntimeState, outcome: ReadyOutcome) -> list[str]:
+def _warnings(state: RuntimeState, outcome: ReadyOutcome, environ: Mapping[str, str]) -> list[str]:
     """What an operator should know of a server that starts."""
     from gitops.serving.generation import RuntimeState
+    from gitops.serving.http.context import read_limits
 
     loud = {RuntimeState.OPEN: [_OPEN], RuntimeState.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
-    return [*loud, *(f"{each.code} {each.path}: {each.message}" for each in outcome.diagnostics)]
+    found = [f"{each.code} {each.path}: {each.message}" for each in outcome.diagnostics]
+    return [*loud, *found, *read_limits(environ)[1]]
 
 
 def _refusal(place: str, outcome: ReadyOutcome) -> list[str]:

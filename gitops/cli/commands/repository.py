@@ -128,6 +128,10 @@ SERVE = Command(
     flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),
     flag("--allow-degraded", "start without the graphs that have problems of their own"),
     flag("--strict-schema", "refuse graphs whose live schema is not the applied one"),
+    flag(
+        "--hide-graphs",
+        "answer for a graph on which the policies permit an actor nothing as for one that does not exist",
+    ),
     Argument(
         "--watch",
         "DURATION",

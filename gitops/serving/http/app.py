@@ -114,7 +114,7 @@ class HttpApp:
         route = match.route
         if route is None:
             raise _no_route(match)
-        call.resolve(route, match.values, graph)
+        call.resolve(route, match.read_values(), graph)
         _check_revision(call)
         call.query()
         if route.body is not None:

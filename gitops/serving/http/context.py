@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,10 +15,12 @@ from gitops.serving.tokens import BearerTokens
 if TYPE_CHECKING:
     from gitops.graph import Embedder
 
-__all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord"]
+__all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord", "read_limits"]
 
 LogRecord = Mapping[str, Any]
 _MIB = 2**20
+_OF_ACTORS = {"OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": "inflight", "OMNIGRAPH_PER_ACTOR_BYTES_MAX": "inflight_bytes"}
+_COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 
 
 class GenerationSource(Protocol):
@@ -46,6 +49,18 @@ class HttpLimits:
     hide_graphs: bool = False
     streams: int = 8
     idle_s: float = 60.0
+
+
+def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tuple[HttpLimits, tuple[str, ...]]:
+    """The limits that variables set, and what is wrong with those of which the default is used instead."""
+    found, problems = dict[str, Any](), list[str]()
+    for variable, name in _OF_ACTORS.items():
+        text = environ.get(variable, "").strip()
+        if _COUNT.fullmatch(text):
+            found[name] = int(text)
+        elif text:
+            problems.append(f"{variable} is not a whole number above 0; {getattr(HttpLimits(), name)} is used")
+    return HttpLimits(hide_graphs=hide_graphs, **found), tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,15 +32,19 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a path leads to: a route with the values of its path, or none, and then the methods that the path has.
+    """What a path leads to: a route, with the values of the path as they were sent, or none, and then the methods of the path.
 
     `graph_id` is what stands in the place of a graph's id, also where no route follows.
     """
 
     route: Route | None
-    values: Mapping[str, str]
+    values: Mapping[str, bytes]
     allowed: tuple[str, ...]
     graph_id: str | None
+
+    def read_values(self) -> Mapping[str, str]:
+        """The values of the path. Raises ProblemError 400 for one that is not UTF-8."""
+        return {name: _decoded(name, value) for name, value in self.values.items()}
 
 
 class RouteTable:
@@ -62,7 +66,7 @@ class RouteTable:
                 node.routes.setdefault("HEAD", (route, tuple(names)))
 
     def find(self, method: str, raw_path: bytes) -> Match:
-        """What a path leads to. Raises ProblemError 400 for a value that is not UTF-8."""
+        """What a path leads to."""
         parts = raw_path[1:].split(b"/") if raw_path.startswith(b"/") else [raw_path]
         below = len(parts) > 2 and parts[0] == b"graphs"  # noqa: PLR2004 - /graphs/ID/..
         graph_id = parts[1].decode("latin-1") if below else None
@@ -71,8 +75,7 @@ class RouteTable:
             found = node.routes.get(method)
             if found is not None:
                 route, names = found
-                pairs = zip(names, values, strict=True)
-                return Match(route, {name: _decoded(name, value) for name, value in pairs}, (), graph_id)
+                return Match(route, dict(zip(names, values, strict=True)), (), graph_id)
             allowed |= node.routes.keys()
         return Match(None, {}, tuple(sorted(allowed)), graph_id)
 
