@@ -183,7 +183,9 @@ def line_numbers(store: ObjectStore, line: str = layout.MAIN) -> tuple[int, ...]
 
 def head_number(store: ObjectStore, line: str = layout.MAIN) -> int | None:
     """The number of the newest manifest of a line, or None when there is none."""
-    return next(iter(line_numbers(store, line)), None)
+    # The newest has the first name, and there may be thousands.
+    numbers = (layout.manifest_number(name) for name in store.names(layout.manifests(line)))
+    return next((n for n in numbers if n is not None), None)
 
 
 def publish(store: ObjectStore, manifest: Manifest) -> bool:

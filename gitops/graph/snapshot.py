@@ -21,7 +21,15 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError, UsageError
 from gitops.graph import layout
 from gitops.graph.lines import MAIN_LINE, Line, read_branches, read_floor, read_line
-from gitops.graph.manifest import DELETE, GraphIdentity, Manifest, find_manifest, line_numbers, read_manifest
+from gitops.graph.manifest import (
+    DELETE,
+    GraphIdentity,
+    Manifest,
+    find_manifest,
+    head_number,
+    line_numbers,
+    read_manifest,
+)
 from gitops.graph.root import GraphFolder, GraphRoot
 from gitops.language.suggest import choices
 from gitops.storage.port import ObjectStore
@@ -243,7 +251,7 @@ def _newest(
 ) -> Manifest:
     """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
     for _ in range(_ROUNDS):
-        head = next(iter(line_numbers(store, line.id)), None)
+        head = head_number(store, line.id)
         if head is None:
             break
         manifest = find_manifest(store, head, line.id, keep)

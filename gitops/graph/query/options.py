@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -71,6 +72,11 @@ class Budget:
     def bounded(self) -> bool:
         """Whether memory is limited."""
         return self._memory is not None
+
+    @property
+    def left_s(self) -> float:
+        """The seconds that are left."""
+        return math.inf if self._deadline is None else self._deadline - self._clock()
 
     def affords(self, nbytes: int) -> bool:
         """Whether so much more memory is within the limit; it is not taken."""

@@ -2,13 +2,14 @@
 
 `AUTO` decides per hop by what it would read (the nodes, and those that each step adds, by edges per node): an adjacency in
 memory is always taken, and a stored one where the caller keeps a cache; several steps over few edges build one; little is
-asked of the edge table, if that has an index or is small; else a stored adjacency is opened, or one is built, which costs
-about a second per million edges and serves all later hops; beyond a bound, or for one step of a query that keeps nothing,
-the edges are read whole.
+asked of the edge table, if that has an index or is small, until asking has cost a process that keeps its cache as much as
+building an adjacency does; else a stored adjacency is opened, or one is built, which costs about a second per million edges and
+serves all later hops; beyond a bound, or for one step of a query that keeps nothing, the edges are read whole.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gitops.core.codes import Code
@@ -34,6 +35,9 @@ _ROUND, _ASKED = 4_000, 20
 # How many rows can be read in a scan in the time of one row that is asked for.
 _PER_ROW = 40
 _MOST = 20_000_000
+# How many edges and nodes a query that could do without an adjacency puts into one for later queries, at most and in a second
+# of the time that it has left; reckoned, it takes a quarter of that time.
+_MOST_AHEAD, _AHEAD_IN_S = 2_000_000, 250_000
 
 
 class QueryTables:
@@ -116,17 +120,45 @@ class QueryTables:
         # A process that keeps its cache opens a file once.
         if self._cache.stored(name, self._options.cache_dir if self._shared else None) is not None:
             return Strategy.CSR
-        steps, degree = hop.steps, max(1.0, edges.rows / max(1, near.rows))
-        asked = count * sum(degree**step for step in range(1, min(steps, _DEEP) + 1))
+        steps, asked = hop.steps, _asked(hop, edges.rows / max(1, near.rows), count)
         # In microseconds. Several rounds of requests cost more than reading few edges once.
-        building = edges.rows + near.rows + far.rows
-        if steps > 1 and not self._budget.bounded and building < steps * _ROUND + asked * _ASKED:
+        building, asking = edges.rows + near.rows + far.rows, steps * _ROUND + asked * _ASKED
+        if steps > 1 and not self._budget.bounded and building < asking:
             return Strategy.CSR
         columns = {Direction.OUT: {"src"}, Direction.IN: {"dst"}, Direction.BOTH: {"src", "dst"}}[hop.direction]
         if asked < _FEW and (edges.rows <= _SMALL or columns <= edges.indexed):
-            return Strategy.INDEX
+            ends = (far, near) if hop.direction is Direction.IN else (near, far)
+            return Strategy.CSR if self._has_built(name, edges, ends, building, asking) else Strategy.INDEX
         if self._cache.stored(name, self._options.cache_dir) is not None:
             return Strategy.CSR
         if edges.rows > _MOST or (steps == 1 and not self._keeps):
             return Strategy.SCAN
         return Strategy.CSR
+
+    def _has_built(
+        self, name: str, edges: ReadTable, ends: tuple[ReadTable, ReadTable], building: int, asking: float
+    ) -> bool:
+        """Whether an adjacency is in memory now: it is built once asking, which costs so much this time, has cost as much.
+
+        Not where the limits of the query are too near: a query that does without it must not fail by it.
+        """
+        if not self._shared or building > min(_MOST_AHEAD, self._budget.left_s * _AHEAD_IN_S):
+            return False
+        paid: list[float] = self._cache.value(("asked", name), lambda: [0.0])
+        paid[0] += asking
+        if paid[0] < building:
+            return False
+        try:
+            self._cache.adjacency(name, edges, ends, self._budget, self._options.cache_dir)
+        except GitopsError as error:
+            if error.code is not Code.QUERY_MEMORY_EXCEEDED:
+                raise
+            # It is not tried again in this version.
+            paid[0] = -math.inf
+            return False
+        return True
+
+
+def _asked(hop: HopOp, degree: float, count: int) -> float:
+    """The edges that would be asked for."""
+    return count * sum(max(1.0, degree) ** step for step in range(1, min(hop.steps, _DEEP) + 1))

@@ -144,6 +144,24 @@ def test_what_is_asked_decides_how(graph: str, tmp_path: Path, monkeypatch: pyte
     )
 
 
+def test_what_is_asked_often_is_walked_in_memory(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = both('$a: Town {key: "t1"}  $a road $b')
+    monkeypatch.setattr(rules, "_ROUND", 150)
+    monkeypatch.setattr(rules, "_ASKED", 0)
+
+    def five(**limits: Any) -> list[list[str]]:
+        cache = ReadCache()
+        found = [ask(graph, one, explain=True, cache=cache, **limits) for _ in range(5)]
+        assert [values(each) for each in found] == [values(ask(graph, one))] * 5
+        return [chosen(each) for each in found]
+
+    assert five(memory_bytes=2**24, timeout_s=60) == [["index"]] * 3 + [["csr"]] * 2
+    assert five(memory_bytes=2**14) == [["index"]] * 5, "what does not fit is done without"
+    assert [chosen(ask(graph, one, explain=True)) for _ in range(5)] == [["index"]] * 5, "nothing is kept"
+    monkeypatch.setattr(rules, "_AHEAD_IN_S", 1)
+    assert five(timeout_s=60) == [["index"]] * 5, "a query with a deadline builds only what is soon done"
+
+
 def test_several_steps_over_few_edges_are_walked_in_memory(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     deep, one = '$a: Town {key: "t1"}  $a road{1,2} $b', '$a: Town {key: "t1"}  $a road $b'
     assert chosen(ask(graph, both(deep), explain=True)) == ["csr"]
