@@ -30,7 +30,7 @@ from gitops.bot.plan_requests import NEEDS_APPROVAL, PLAN_FAILED, plan_request, 
 from gitops.bot.position import LedgerPosition
 from gitops.bot.report import record_deployment, report_apply, report_refusal, set_labels, status_context
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
-from gitops.bot.waiting_merges import interrupted_merge, last_step, next_merge, read_queue
+from gitops.bot.waiting_merges import applied_last, interrupted_merge, last_step, next_merge, read_queue
 from gitops.changesets.queue import Step
 from gitops.cluster.workspace import ChangesetFacts, Workspace
 from gitops.config.gitops_yaml import ClusterRule
@@ -184,7 +184,9 @@ def _apply_step(
                 return _Applied(None if held else rule, refused=True)
             yield LogLine(f"import of {rule.name}: ledger started")
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
-        source = ChangesetSource(rule.branch, commit, applied, subject.request or None, context.bot.actor)
+        # Not `applied`: after a run that failed the ledger names the very merge that is tried again.
+        previous = applied_last(context, rule)
+        source = ChangesetSource(rule.branch, commit, previous, subject.request or None, context.bot.actor)
         facts = ChangesetFacts(source, covers=step.covers)
         outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts)
     except GitopsError as error:

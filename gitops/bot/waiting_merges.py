@@ -32,7 +32,7 @@ class Queue:
 
 def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
     """What waits on the branch of a cluster, whose newest commit is `head`. Raises GitopsError."""
-    store, applied = context.store, _applied_last(context, rule)
+    store, applied = context.store, applied_last(context, rule)
     if applied is None:
         return Queue((WaitingCommit(head, touches=True),), frozenset(), head, None)
     commits = reversed(store.commits_between(applied, head, first_parent=True))
@@ -41,7 +41,7 @@ def read_queue(context: EventContext, rule: ClusterRule, head: str) -> Queue:
     return Queue(line, frozenset(filter(None, [covered])), head, applied)
 
 
-def _applied_last(context: EventContext, rule: ClusterRule) -> str | None:
+def applied_last(context: EventContext, rule: ClusterRule) -> str | None:
     """The newest merge that is applied. Raises GitopsError.
 
     The ledger names the merge of its newest intents, which are announced before it is known whether they land. A merge of which

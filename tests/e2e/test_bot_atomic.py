@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult
-from gitops.forge.events import TimerEvent
+from gitops.forge.events import ManualEvent, TimerEvent
 from gitops.model.changeset import Changeset, ChangesetState
 from tests.support.bot_stage import Stage, verdict
 from tests.support.loop import CLUSTER_YAML, FILES, LEDGER, Loop, email
@@ -36,7 +37,7 @@ def _changesets(loop: Loop, commit: str) -> tuple[Changeset, ...]:
 
 def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_both(known: Loop) -> None:
     stage = Stage(known)
-    before, applied = schema(known, "notes"), known.applied()
+    before, applied, base = schema(known, "notes"), known.applied(), known.tip()
     stage.propose("alice", "extra", {"cluster/cluster.yaml": _declaring("extra"), "cluster/notes.pg": WIDER})
     # Behind the back of the control plane: the plan of the request cannot know of it.
     shutil.copytree(known.graph("legacy"), known.graph("extra"))
@@ -63,10 +64,15 @@ def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_b
     assert verdict(stage.handle(TimerEvent())) is RunResult.WAITS
     assert known.tip(LEDGER) == head
 
+    # By hand it is tried again, from what was applied before it.
+    assert verdict(list(run_verb(stage.bot(), "apply", ManualEvent()))) is RunResult.PROBLEMS
+    assert [each.source.previous_commit for each in _changesets(known, failed)] == [base, base]
+
     stage.propose("carol", "other-name", {"cluster/cluster.yaml": _declaring("more")}, failed)
     repaired, result = _merged(stage, 2)
     assert result is RunResult.DONE
-    assert _changesets(known, repaired)[0].covers == (failed, repaired)
+    (landed,) = _changesets(known, repaired)
+    assert (landed.covers, landed.source.previous_commit) == ((failed, repaired), base)
     assert schema(known, "notes") == WIDER
     assert known.graph("more").exists()
     assert known.status(repaired, "apply") == "success: 3 applied, 0 deferred or blocked"
