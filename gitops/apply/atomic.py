@@ -263,7 +263,7 @@ def _require_gates(run: Run) -> None:
         return
     accepted = accept_approvals(
         current.opened.ledger,
-        changes=[change for change in run.plan.changes if change.tier is not None],
+        changes=run.plan.changes,
         desired=current.desired,
         view=current.view,
         state=run.swept.state,

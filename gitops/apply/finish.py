@@ -33,11 +33,8 @@ from gitops.model.changeset import (
 )
 from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
-from gitops.plan.open_changesets import Interrupted, contraction, delete_order
+from gitops.plan.open_changesets import Interrupted, contraction, delete_order, out_of_cluster
 from gitops.plan.probe import seen_facts
-
-_REFUSED = frozenset({Code.GRAPH_GROWN, Code.GRAPH_RESTORED})
-"""Why an engine does not delete what approvals permitted to delete."""
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
@@ -119,18 +116,13 @@ def _tried(current: Session, journal: Journal, address: Address, work: Callable[
 def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
     """Delete the data of a graph that left the cluster, as its approvals permit. Raises GitopsError."""
     stores, uri = current.opened, current.opened.graph_uri(graph.name)
-    if (order := delete_order(current, graph, intents)) is None:
-        # A run may have died when the root was free, and the files were not removed yet.
-        stores.engine.finish_delete(uri)
-        return
-    try:
-        stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
-    except GitopsError as error:
-        if error.code not in _REFUSED:
-            raise
-        # It has left the cluster: no plan asks for another approval.
-        fix = f"keep a copy of what was written there, remove {uri}, then apply again: gitops apply"
-        raise GitopsError(error.code, error.detail, path=graph, fix=fix) from error
+    with out_of_cluster(uri):
+        order = delete_order(current, graph, intents)
+        if order is None:
+            # A run may have died when the root was free, and the files were not removed yet.
+            stores.engine.finish_delete(uri)
+        else:
+            stores.engine.delete(uri, replace(order, fence=max(fence, order.fence)))
 
 
 def _migrate(current: Session, member: Member, fence: int, seen: dict[Address, Mapping[str, object]]) -> None:

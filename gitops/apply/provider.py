@@ -7,7 +7,7 @@ the intent was armed leaves it armed unless nothing can have happened; the next 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
@@ -23,6 +23,7 @@ from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.restore import restore_order
+from gitops.plan.open_changesets import out_of_cluster
 from gitops.plan.probe import seen_facts
 
 # A fact that stays in this module.
@@ -124,11 +125,13 @@ class ClusterProvider:
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")
         order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids)
+        uri, armed = work.graph_uri(graph), intent.operation_id in work.armed
         self._arm(intent)
-        with _failing_as(Code.GRAPH_DELETE_FAILED, node):
+        # It is armed by the commit: before that, the delete is still planned after a refusal.
+        with _failing_as(Code.GRAPH_DELETE_FAILED, node), out_of_cluster(uri) if armed else nullcontext():
             work.faults.reach("cluster_apply.before_graph_delete")
             with _acting(facts):
-                work.engine.delete(work.graph_uri(graph), order)
+                work.engine.delete(uri, order)
         self._fault_after("cluster_apply.after_graph_delete")
 
     def _arm(self, intent: Intent) -> None:

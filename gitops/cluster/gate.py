@@ -91,19 +91,19 @@ def accept_approvals(
     governance: Governance | None,
     problems: Diagnostics,
 ) -> AcceptedApprovals:
-    """Collect the approvals that count for any of the changes; refused ones become warnings in `problems` while a gate waits.
+    """Collect the approvals that count for those of the changes that are gated; refused ones become warnings in `problems`.
 
-    `changes` have their migrations and data. `state` is that of the view, or what recovery made of it.
+    Of a gate that is open nothing is reported. `changes` have their tiers, migrations and data. `state` is that of the view, or
+    what recovery made of it.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
-    consumed = frozenset(state.approval_records)
+    consumed, by_address = frozenset(state.approval_records), {c.address: c for c in changes if c.tier is not None}
     if governance is None:
         unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
-        return AcceptedApprovals(_fresh_documents(unused, {change.address for change in changes}, at, problems))
+        return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems))
 
     trust = view.trust or governance.trust
-    by_address = {change.address: change for change in changes}
     relevant = list(_relevant(listing, by_address, consumed, governance))
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
     _report_refused_decisions(revocations, problems)

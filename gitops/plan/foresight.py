@@ -33,6 +33,7 @@ from gitops.plan.open_changesets import (
     graphs_of_changesets,
     live_members,
     look_at,
+    out_of_cluster,
     to_migrate_back,
     to_remove,
     with_used,
@@ -172,9 +173,9 @@ def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
     for address in due:
         try:
             if address not in members:
-                _check_delete(
-                    current.opened, address.name, delete_order(current, address, found.intents.get(address, ()))
-                )
+                with out_of_cluster(current.opened.graph_uri(address.name)):
+                    order = delete_order(current, address, found.intents.get(address, ()))
+                    _check_delete(current.opened, address.name, order)
                 settled.texts[address.name] = None
             elif (more := contraction(current, members[address])) is not None:
                 settled.texts[address.name] = more[1]

@@ -42,7 +42,7 @@ _BLOCKED_REMEDIES = {
     Reason.GRAPH_CREATE_FAILED: "correct the error of the graph, then apply again: gitops apply",
     Reason.SCHEMA_APPLY_FAILED: "correct the error of the schema, then apply again: gitops apply",
     Reason.GRAPH_DELETE_FAILED: "correct the error of the graph, then apply again: gitops apply",
-    Reason.RECOVERY_PENDING: "settle the interrupted operation: gitops apply; if the problem stays: gitops refresh",
+    Reason.RECOVERY_PENDING: "correct what is reported for {graph}, if anything, then settle the operation: gitops apply",
 }
 
 PENDING = {
@@ -65,7 +65,8 @@ def left_out(change: Change) -> GitopsError | None:
         why = f"{change.reason}: {BLOCKED_MESSAGES[change.reason]}"
         # Who approves the delete of a graph, approves what goes with it.
         gated = address.graph_address if change.action is Action.DELETE else None
-        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated or address) or None
+        graph = address.graph_address or "its graphs"
+        fix = _BLOCKED_REMEDIES.get(change.reason, "").format(address=gated or address, graph=graph) or None
         return GitopsError(Code.APPLY_DEPENDENCY_BLOCKED, why, path=address, fix=fix)
     return None
 

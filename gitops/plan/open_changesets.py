@@ -15,7 +15,8 @@ atomic changeset are those of the graphs that it names: while it is open, no oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from gitops.approvals.revocations import recorded_revocations
@@ -54,11 +55,24 @@ __all__ = [
     "graphs_of_changesets",
     "live_members",
     "look_at",
+    "out_of_cluster",
     "read_now",
     "to_migrate_back",
     "to_remove",
     "with_used",
 ]
+
+
+_NOT_PERMITTED = frozenset(
+    {
+        Code.APPROVAL_REVOKED,
+        Code.GRAPH_DELETE_INCOMPLETE,
+        Code.GRAPH_GROWN,
+        Code.GRAPH_REPLACED,
+        Code.GRAPH_RESTORED,
+    }
+)
+"""Why the approvals of a delete do not permit it, or no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +314,25 @@ def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) ->
         return None
     intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
     if intent is None or intent.incarnation is None or intent.max_rows is None:
-        detail = f"{uri} is still there, and what permits to delete it is not announced; remove it after checking it"
+        detail = f"{uri} is still there, and what permits to delete it is not announced"
         raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
     used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
     for approval in intent.approval_ids:
         if approval not in used or approval in revoked:
             raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
     return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids)
+
+
+@contextmanager
+def out_of_cluster(uri: str) -> Iterator[None]:
+    """Delete a graph that left the cluster: no plan asks for another approval, so a refusal says what helps instead."""
+    try:
+        yield
+    except GitopsError as error:
+        if error.code not in _NOT_PERMITTED:
+            raise
+        fix = f"keep a copy of what it holds, remove {uri}, then apply again: gitops apply"
+        raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
 
 
 def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:

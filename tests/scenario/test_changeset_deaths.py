@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -207,20 +208,34 @@ def test_run_that_died_is_taken_back_where_something_else_is_declared(tmp_path: 
         assert cluster.ledger().changesets().open == ()
 
 
-@pytest.mark.parametrize("queries", [0, pytest.param(200, marks=pytest.mark.slow)])
-def test_delete_that_the_engine_refuses_is_tried_again_while_all_else_is_applied(tmp_path: Path, queries: int) -> None:
+def grown(cluster: Cluster, uri: str) -> None:
+    cluster.twin.load(uri, 1_000_000)
+
+
+def replaced(cluster: Cluster, uri: str) -> None:
+    cluster.twin.delete_tree(uri)
+    cluster.twin.prepare_create(uri, SCHEMA.encode(), actor=None, fence=0).publish()
+
+
+@pytest.mark.parametrize(
+    ("queries", "refuse"), [(0, grown), (0, replaced), pytest.param(200, grown, marks=pytest.mark.slow)]
+)
+def test_delete_that_the_engine_refuses_is_tried_again_while_all_else_is_applied(
+    tmp_path: Path, queries: int, refuse: Callable[[Cluster, str], None]
+) -> None:
     cluster = Cluster(tmp_path)
     cluster.converge()
     stage_everything(cluster, queries)
     old = cluster.uri("old")
-    grow = DoAt("changeset.commit.after_write", lambda: cluster.twin.load(old, 1_000_000))
-    outcome = cluster.apply(atomic=True, faults=grow)
+    outcome = cluster.apply(atomic=True, faults=DoAt("changeset.commit.after_write", lambda: refuse(cluster, old)))
     applied = cluster.state_bytes
     assert cluster.state.digests() == cluster.desired().digests()
-    again = cluster.apply(atomic=True)
-    assert (codes(outcome), codes(again)) == (["graph_delete_failed"], ["graph_grown"])
+    planned, again = cluster.plan(), cluster.apply(atomic=True)
+    assert (codes(outcome), codes(again)) == (["graph_delete_failed"], [f"graph_{refuse.__name__}"])
     # It has left the cluster, so that no approval can be asked for.
-    assert f"remove {old}" in remedy_of(again)
+    for told in (outcome.diagnostics, planned.obstacles, again.diagnostics):
+        (problem,) = (each for each in told if each.path == "graph.old")
+        assert f"remove {old}, then apply again: gitops apply" in (problem.fix or "")
     (record,) = cluster.ledger().changesets().open
     assert (record.state, record.needs_attention) == (ChangesetState.DRAINED, True)
     assert cluster.state_bytes == applied
@@ -228,11 +243,6 @@ def test_delete_that_the_engine_refuses_is_tried_again_while_all_else_is_applied
     cluster.twin.delete_tree(old)
     assert cluster.apply(atomic=True).converged
     require_whole(cluster)
-
-
-def remedy_of(outcome: ApplyOutcome) -> str:
-    (problem,) = outcome.diagnostics
-    return problem.fix or ""
 
 
 def test_graph_whose_removal_was_cut_short_is_gone_with_the_next_run(tmp_path: Path) -> None:

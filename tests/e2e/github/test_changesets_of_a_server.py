@@ -226,7 +226,8 @@ def test_21_what_could_not_be_deleted_yet_keeps_out_merges_that_touch_it_and_no_
             (open_one,) = _changesets(hub.loop, deleting)
             assert (open_one.state, open_one.needs_attention) == (ChangesetState.DRAINED, True)
             assert hub.status(deleting, "changeset").startswith(f"success: {open_one.key} ")
-            assert "graph.legacy" in hub.comment(1)
+            remedy = f"remove `{hub.loop.graph('legacy')}`, then apply again"
+            assert remedy in hub.comment(1)
 
             story.deliver(server)
             other = hub.propose("alice", "reword", REWORDED)
@@ -240,11 +241,22 @@ def test_21_what_could_not_be_deleted_yet_keeps_out_merges_that_touch_it_and_no_
             refused = hub.merge("carol", back.number)
             story.deliver(server)
             assert hub.status(refused, "apply").startswith("failure")
-            assert f"changeset `{open_one.key}` is not finished" in hub.comment(back.number)
+            comment = hub.comment(back.number)
+            for part in (f"changeset `{open_one.key}` is not finished", remedy, "reported for `graph.legacy`"):
+                assert part in comment
+            # The approver is the author of a change that needs no approval.
+            assert "approval_self" not in comment
             assert _changesets(hub.loop, refused) == []
+            (same,) = _changesets(hub.loop, deleting)
+            assert same.state is ChangesetState.DRAINED
+
+            # What the comment says helps.
+            shutil.rmtree(hub.loop.graph("legacy"))
+            story.say(server, back.number, "/gitops retry")
+            assert hub.status(refused, "apply").startswith("success")
             assert server.stop() == 0
         (same,) = _changesets(hub.loop, deleting)
-        assert same.state is ChangesetState.DRAINED
+        assert same.state is ChangesetState.FINALIZED
         assert hub.loop.graph("legacy").exists()
 
 
