@@ -32,8 +32,8 @@ from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.fault.test_apply_race import AloneInFolder
 from tests.support.cluster import QUERY, SCHEMA
+from tests.support.crowd import run_together
 from tests.support.memory_engine import MemoryEngine
-from tests.support.pages import ROOT
 
 ROUNDS = 200
 DEADLINE = 550
@@ -117,28 +117,19 @@ def begin(home: Path) -> None:
     assert apply(workspace(home, "first")).converged
 
 
-def crowd(home: Path) -> list[dict[str, Any]]:
-    """Let them all go at once; what each has to say."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(home), name],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in NAMES
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    said = [json.loads(process.communicate(timeout=DEADLINE)[0]) for process in processes]
-    assert {process.returncode for process in processes} == {0}
-    return said
+@pytest.mark.timeout(60)
+def test_a_process_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    fifo = tmp_path / "open"
+    os.mkfifo(fifo)
+    end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    started = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], pass_fds=[f.fileno()])"
+    hangs = f"import subprocess, sys; f = open(sys.argv[1], 'w'); {started}; print('ready', flush=True); f.close()"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_together(f"{hangs}; sys.stdin.readline(); sys.stdin.read()", [(str(fifo),)], timeout=0.1)
+    # The fifo is at its end as soon as no process has it open.
+    os.set_blocking(end, True)
+    assert os.read(end, 1) == b""
+    os.close(end)
 
 
 @pytest.mark.slow
@@ -147,7 +138,9 @@ def test_eight_processes_apply_two_hundred_times_each(tmp_path: Path) -> None:
     begin(tmp_path)
     root = tmp_path / "cluster"
     start = read_state((root / STATE).read_bytes()).revision
-    said = crowd(tmp_path)
+    said: list[dict[str, Any]] = [
+        json.loads(each) for each in run_together(CHILD, [(str(tmp_path), name) for name in NAMES], timeout=DEADLINE)
+    ]
     rounds = [each for process in said for each in process["rounds"]]
     assert len(rounds) == len(NAMES) * ROUNDS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ from gitops.model.outcome import ApplyOutcome
 from gitops.storage.local import LocalStore
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.audited import FILES, Life, declared
+from tests.support.crowd import run_together
 from tests.support.git_http import GitServer
 from tests.support.memory_engine import MemoryEngine
-from tests.support.pages import ROOT
 
 ROUNDS = 50
 DEADLINE = 280
@@ -202,25 +201,8 @@ def test_two_processes_apply_fifty_times_each(
         first = Race(tmp_path, "folder" if url == "folder" else "self", "first")
         first.begin()
         start, chain = first.state(), () if first.life is None else first.life.chain()
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", CHILD, str(tmp_path), url, name],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for name in NAMES
-        ]
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        runs = [json.loads(process.communicate(timeout=DEADLINE)[0]) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+        said = run_together(CHILD, [(str(tmp_path), url, name) for name in NAMES], timeout=DEADLINE)
+    runs = [json.loads(each) for each in said]
 
     every = [each for one in runs for each in one]
     refused = [each for each in every if not each["ok"]]
