@@ -26,15 +26,18 @@ from gitops.render.characters import visible
 from gitops.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
+    from gitops.cli.serve_admin import Admin, AdminSeat
     from gitops.model.outcome import ReadyOutcome
     from gitops.serving.generation import RuntimeState
     from gitops.serving.listen import BoundSocket
     from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
+    from gitops.serving.reload import Reload
+    from gitops.serving.supervise import Lifeline, WorkerStart
     from gitops.serving.texts import Compiled
 
 __all__ = ["serve"]
 
-_EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette")
+_EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
 _OPEN = (
     "OPEN: this server has neither tokens nor policies, and everybody who reaches it may read and change every graph"
 )
@@ -76,10 +79,10 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if options.check:
         return show(boot_process(inputs, compiled=Compiled(_processes())).outcome, options)
     log = _log(options)
-    if options.workers > 1:
-        return _supervise(options, inputs, log)
     # A signal to read the tokens again waits until they are read for the first time, and does not end the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    if options.workers > 1 or options.admin_bind is not None:
+        return _supervise(options, inputs, log)
     compiled = Compiled(_processes())
     booted = boot_process(inputs, compiled=compiled, rows=_rows)
     if booted.state is None:
@@ -90,7 +93,22 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Logger) -> int:
-    """Serve in several processes until a signal. A supervisor stays as it is until it is copied: a child looks for it."""
+    """Serve in processes below this one until a signal."""
+    from gitops.cli.serve_admin import admin_address
+    from gitops.serving.supervise import Lifeline
+
+    lifeline = Lifeline()
+    try:
+        with admin_address(options.admin_bind, options.workers, lifeline, log) as admin:
+            return _supervise_beside(options, inputs, log, lifeline, admin)
+    finally:
+        lifeline.close()
+
+
+def _supervise_beside(
+    options: argparse.Namespace, inputs: BootInputs, log: logging.Logger, lifeline: Lifeline, admin: Admin | None
+) -> int:
+    """Serve in workers. A supervisor stays as it is until it is copied: a child looks for it."""
     from gitops.serving.children import in_children
     from gitops.serving.listen import bind
     from gitops.serving.process import boot_process
@@ -115,9 +133,10 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
         return _refuse(seen["refusal"])
     revision, bound = AppliedRevision.of_form(seen["revision"]), bind(*options.bind)
 
-    def work(hung_up: bool) -> int:
+    def work(start: WorkerStart) -> int:
+        seat = None if admin is None else admin.seat(start)
         compiled, booted = Compiled(sound=seen["sound"]), None
-        if options.watch is not None or hung_up:
+        if options.watch is not None or start.hung_up:
             # The others may serve something newer.
             booted = boot_process(inputs, compiled=compiled, rows=_rows)
         if booted is None or booted.state is None:
@@ -125,22 +144,25 @@ def _supervise(options: argparse.Namespace, inputs: BootInputs, log: logging.Log
         if booted.state is None:
             return _refuse(_refusal(inputs.place, booted.outcome))
         keeper = _Keeper(inputs, compiled, _watched(options), supervisor)
-        return _work(options, keeper, booted, bound, log, lambda: None)
+        return _work(options, keeper, booted, bound, log, lambda: None, seat)
 
     supervisor = os.getpid()
     return supervise(
         work,
         options.workers,
+        lifeline,
         ready=lambda: _announce(bound, seen["warnings"], log),
         drain_s=options.drain.total_seconds(),
         log=log.warning,
+        companion=None if admin is None else admin.companion,
     )
 
 
 def _announce(bound: BoundSocket, warnings: Iterable[str], log: logging.Logger) -> None:
     """Say where the server listens, and what to be warned of."""
-    host, port = bound.getsockname()[:2]
-    say(f"OMNIGRAPH_LISTEN_ADDR={f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    from gitops.serving.listen import address_of
+
+    say(f"OMNIGRAPH_LISTEN_ADDR={address_of(bound)}", flush=True)
     for each in warnings:
         log.warning("%s", visible(each))
 
@@ -152,30 +174,41 @@ def _work(
     bound: BoundSocket,
     log: logging.Logger,
     ready: Callable[[], None],
+    seat: AdminSeat | None = None,
 ) -> int:
     """Serve in this process until a signal."""
     from gitops.serving.http.app import HttpApp
     from gitops.serving.http.context import HttpContext, read_limits
     from gitops.serving.http.routes import ROUTES
+    from gitops.serving.http.status import StatusDoor
     from gitops.serving.listen import listen
     from gitops.serving.logs import in_background
     from gitops.serving.process import ServerTokens, ServingGeneration
 
     if booted.generation is None or booted.state is None:
         return FAILED
-    source, tokens = ServingGeneration(booted.generation), ServerTokens(booted.tokens)
+    clock = SystemClock()
+    source, tokens = ServingGeneration(booted.generation, clock.now), ServerTokens(booted.tokens)
+    metrics = None if seat is None else seat.metrics
 
     def record(form: Mapping[str, Any]) -> None:
         level = logging.ERROR if form.get("event") == "defect" else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs)
-    with in_background(log), keeper.keeping(source, tokens, log) as (hang_up, reload):
-        context = HttpContext(
-            source, booted.state, tokens.current, SystemClock(), RandomIds(), record, limits, reload=reload
+    count = None if metrics is None else metrics.reloaded
+    with in_background(log), keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending):
+        ids, known = RandomIds(), tokens.current
+        context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
+        app = HttpApp(context, ROUTES)
+        listen(
+            app,
+            bound,
+            ready=ready,
+            drain_s=options.drain.total_seconds(),
+            on_signal={signal.SIGHUP: hang_up},
+            beside=None if seat is None else StatusDoor(seat.place, context, source, pending, lambda: app.load).open,
         )
-        drain_s = options.drain.total_seconds()
-        listen(HttpApp(context, ROUTES), bound, ready=ready, drain_s=drain_s, on_signal={signal.SIGHUP: hang_up})
         log.info("stopped")
     return OK
 
@@ -198,12 +231,21 @@ class _Keeper:
 
     @contextmanager
     def keeping(
-        self, source: ServingGeneration, tokens: ServerTokens, log: logging.Logger
-    ) -> Iterator[tuple[Callable[[], None], Callable[[], Mapping[str, Any]] | None]]:
-        """Gives what a hang-up does, and what a request to reload does, None where the revision stays."""
-        from gitops.serving.reload import Reload, Reloader, ReloadResult, Watch
+        self,
+        source: ServingGeneration,
+        tokens: ServerTokens,
+        log: logging.Logger,
+        count: Callable[[Reload], None] | None,
+    ) -> Iterator[tuple[Callable[[], None], Callable[[], Mapping[str, Any]] | None, Callable[[], Reload | None]]]:
+        """Gives what a hang-up does, what a request to reload does, and the last attempt, if that did not succeed.
+
+        No request reloads where the revision stays. `count` is called with each attempt that is logged.
+        """
+        from gitops.serving.reload import Reloader, ReloadResult, Watch
 
         def note(made: Reload) -> None:
+            if count is not None:
+                count(made)
             level = logging.INFO if made.result is ReloadResult.EXCHANGED else logging.WARNING
             log.log(level, "reload", extra={"form": {"event": "reload", **made.form}})
             for each in made.problems:
@@ -236,7 +278,7 @@ class _Keeper:
             watch = Watch(reloader, identify, SystemClock().monotonic)
             threading.Thread(target=watch.run, args=(self.watch_s, stopped), daemon=True).start()
         try:
-            yield hang_up, None if self.watch_s == 0 else reload
+            yield hang_up, None if self.watch_s == 0 else reload, lambda: reloader.pending
         finally:
             stopped.set()
 

@@ -24,7 +24,7 @@ bound   present      any              as the policy says; what it cannot evaluat
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gitops.core.codes import Code
@@ -147,9 +147,13 @@ def decide_access(
 
 
 def authorize(
-    generation: Generation, graph: ServedGraph | None, wanted: AccessRequest, request_id: str = ""
+    generation: Generation,
+    graph: ServedGraph | None,
+    wanted: AccessRequest,
+    request_id: str = "",
+    count: Callable[[DecisionRecord], None] | None = None,
 ) -> DecisionRecord:
-    """Decide, and log the decision; returns it where it permits the request.
+    """Decide, log the decision, and hand it to `count`; returns it where it permits the request.
 
     Raises ProblemError 401, 403, 404 for a stored query that the actor may not invoke, or 500 where nothing was decided.
     """
@@ -160,6 +164,8 @@ def authorize(
         raise ProblemError(ApiProblem(500, ApiCode.INTERNAL, f"policy: {error.detail}")) from error
     if DECISIONS.isEnabledFor(logging.INFO):
         DECISIONS.info("decision", extra={"form": {"event": "decision", **record.form}})
+    if count is not None:
+        count(record)
     if record.status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     if not record.decision.allowed:

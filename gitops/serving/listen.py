@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 
-__all__ = ["BoundSocket", "bind", "listen"]
+__all__ = ["BoundSocket", "address_of", "bind", "listen"]
 
 BoundSocket = socket.socket
 
@@ -33,8 +33,8 @@ _MAX_CONNECTIONS = 4096
 _BACKLOG = 1024
 
 
-def bind(host: str, port: int) -> BoundSocket:
-    """A socket bound to an address; port 0 is any free port. Raises UsageError `listen_failed`."""
+def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
+    """A socket bound to an address, which `option` gives; port 0 is any free port. Raises UsageError `listen_failed`."""
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -45,8 +45,14 @@ def bind(host: str, port: int) -> BoundSocket:
         bound.listen(_BACKLOG)
     except OSError as error:
         detail = f"cannot listen on {where}: {error.strerror or error}"
-        raise UsageError(Code.LISTEN_FAILED, detail, fix="choose a free address: --bind 127.0.0.1:8081") from error
+        raise UsageError(Code.LISTEN_FAILED, detail, fix=f"choose a free address: {option} 127.0.0.1:8081") from error
     return bound
+
+
+def address_of(bound: BoundSocket) -> str:
+    """Host and port of a socket, as an address on the command line."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen(
@@ -56,9 +62,11 @@ def listen(
     ready: Callable[[], None],
     drain_s: float,
     on_signal: Mapping[int, Callable[[], None]],
+    beside: Callable[[], Awaitable[Any]] | None = None,
 ) -> None:
     """Serve an application until a signal; `ready` is called once connections are taken and signals are heeded.
 
+    `beside` opens something else in the loop, which is closed when no further connections are taken.
     `on_signal` are actions of further signals, in the thread of the loop; those that were blocked until now are heeded, too.
     """
     config = uvicorn.Config(
@@ -75,20 +83,33 @@ def listen(
         backlog=_BACKLOG,
         timeout_graceful_shutdown=max(1, int(drain_s)),
     )
-    uvloop.run(_Server(config, ready, on_signal).serve(sockets=[bound]))
+    uvloop.run(_Server(config, ready, on_signal, beside).serve(sockets=[bound]))
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, ready: Callable[[], None], on_signal: Mapping[int, Callable[[], None]]
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[], None],
+        on_signal: Mapping[int, Callable[[], None]],
+        beside: Callable[[], Awaitable[Any]] | None,
     ) -> None:
         super().__init__(config)
         self._ready = ready
         self._on_signal = on_signal
+        self._beside = beside
+        self._opened: Any = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._beside is not None:
+            self._opened = await self._beside()
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ then the policies and the graphs. All of it comes before the first connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gitops.cluster.workspace import Stores
@@ -100,10 +101,11 @@ def boot_process(
 
 
 class ServingGeneration:
-    """Has the generation that new requests are answered from."""
+    """Has the generation that new requests are answered from, and when it was accepted."""
 
-    def __init__(self, generation: Generation) -> None:
-        self._current = generation
+    def __init__(self, generation: Generation, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._current, self.accepted_at = generation, now()
 
     def current(self) -> Generation:
         """The newest one that was accepted."""
@@ -111,7 +113,7 @@ class ServingGeneration:
 
     def publish(self, generation: Generation) -> None:
         """Answer new requests from this one; those under way keep theirs."""
-        self._current = generation
+        self._current, self.accepted_at = generation, self._now()
 
 
 class ServerTokens:

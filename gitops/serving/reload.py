@@ -18,6 +18,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
+from gitops.serving.generation import RevisionIdentity
 from gitops.serving.process import Booted, BootInputs, ServingGeneration, boot_process
 from gitops.serving.texts import Compiled
 
@@ -41,12 +42,21 @@ class ReloadResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """An attempt: the digest that is served after it, the one that was offered, None where none could be read, and why."""
+    """An attempt: the digest that is served after it, the one that was offered, None where none could be read, and why.
+
+    `behind` is how many states the offered revision is newer, where it is not served.
+    """
 
     result: ReloadResult
     served: str
     offered: str | None
     problems: tuple[Diagnostic, ...] = ()
+    behind: int = 0
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the errors, in the order of the checks."""
+        return tuple(dict.fromkeys(each.code.value for each in self.problems if each.severity is Severity.ERROR))
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -55,7 +65,7 @@ class Reload:
             "result": self.result.value,
             "served_revision": f"sha256:{self.served}",
             "offered_revision": None if self.offered is None else f"sha256:{self.offered}",
-            "codes": sorted({each.code.value for each in self.problems if each.severity is Severity.ERROR}),
+            "codes": sorted(self.codes),
         }
 
 
@@ -79,11 +89,18 @@ class Reloader:
         self._inputs, self._source, self._log = inputs, source, log
         self._compiled, self._rows = compiled, rows
         self._turn = threading.Lock()
+        self._pending: Reload | None = None
+
+    @property
+    def pending(self) -> Reload | None:
+        """The last attempt, if the newest revision could not be served then."""
+        return self._pending
 
     def reload(self) -> Reload:
         """Serve the newest revision, if that is another one and in order. Never raises."""
         with self._turn:
             made = self._attempt()
+            self._pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
         if made.result is not ReloadResult.UNCHANGED:
             self._log(made)
         return made
@@ -101,7 +118,7 @@ class Reloader:
         if digest == served.digest:
             return Reload(ReloadResult.UNCHANGED, served.digest, digest)
         if _is_interrupted(booted):
-            return Reload(ReloadResult.WAITING, served.digest, digest, problems)
+            return Reload(ReloadResult.WAITING, served.digest, digest, problems, _behind(offered, served))
         if offered is not None and offered.state_revision <= served.state_revision:
             rewound = Diagnostics()
             message = (
@@ -110,10 +127,14 @@ class Reloader:
             rewound.add(Code.REVISION_REWOUND, "state", message)
             return Reload(ReloadResult.REFUSED, served.digest, digest, tuple(rewound))
         if booted.generation is None:
-            return Reload(ReloadResult.REFUSED, served.digest, digest, problems)
+            return Reload(ReloadResult.REFUSED, served.digest, digest, problems, _behind(offered, served))
         self._source.publish(booted.generation)
         self._compiled.keep(booted.generation)
         return Reload(ReloadResult.EXCHANGED, booted.generation.revision.digest, digest, problems)
+
+
+def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:
+    return 0 if offered is None else max(0, offered.state_revision - served.state_revision)
 
 
 def _is_interrupted(booted: Booted) -> bool:

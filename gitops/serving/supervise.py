@@ -1,10 +1,11 @@
 """Several processes that serve on one socket, and the one that watches over them.
 
 1. The supervisor opens nothing and loads no driver, so that it can be copied at any time: what was opened in a child stays there.
-2. A worker that ends unasked is replaced, after a pause that grows while workers end at once.
+2. A worker that ends unasked is replaced, after a pause that grows while workers end at once. The new one has the same number.
 3. SIGTERM and SIGINT go to every worker; who has not ended some time after the deadline of the drain is killed. SIGHUP goes to
    every worker, too.
 4. A worker whose supervisor has ended, however it did, ends as well: it holds one end of a pipe of which the other end is gone.
+5. A companion begins before the workers, is replaced like them, and ends after them.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from gitops.core.dataclass import dataclass
 from gitops.serving.children import run_child
 
-__all__ = ["supervise"]
+__all__ = ["Companion", "Lifeline", "WorkerStart", "supervise"]
 
 _HEEDED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 _SHORT_S = 5.0
@@ -26,41 +28,116 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _AFTER_DRAIN_S = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """The beginning of a worker. Numbers count from 0; it `replaces` one that ended unasked.
+
+    `hung_up` says that SIGHUP was there before, so that others may serve something newer by now.
+    """
+
+    number: int
+    replaces: bool
+    hung_up: bool
+
+
+class Lifeline:
+    """Begins processes that end when this one has ended. To be used in the only thread of a process."""
+
+    def __init__(self) -> None:
+        """With a pipe of which only this process keeps one end."""
+        self._held, self._end = os.pipe()
+
+    def begin(self, call: Callable[[], int]) -> int:
+        """The process of a copy that ends with what the call gives; SIGHUP waits there until it is heeded."""
+        child = os.fork()
+        if child == 0:
+            run_child(lambda: self._run(call))
+        return child
+
+    def close(self) -> None:
+        """After the last process has ended; others end now."""
+        os.close(self._held)
+        os.close(self._end)
+
+    def _run(self, call: Callable[[], int]) -> int:
+        for number in _HEEDED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
+        os.close(self._end)
+        threading.Thread(target=_end_with_supervisor, args=(self._held,), daemon=True).start()
+        return call()
+
+
+class Companion:
+    """A process beside the workers, which has nothing to finish."""
+
+    def __init__(self, lifeline: Lifeline, call: Callable[[], int]) -> None:
+        """It begins at once."""
+        self._lifeline, self._call = lifeline, call
+        self._next = 0.0
+        self.process: int | None = lifeline.begin(call)
+
+    def keep(self, now: float) -> None:
+        """Replace it, if it has ended and the pause is over."""
+        if self.process is None and now >= self._next:
+            self.process = self._lifeline.begin(self._call)
+
+    def ended(self, now: float) -> None:
+        """It ended unasked."""
+        self.process, self._next = None, now + 1.0
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """End it with the block."""
+        try:
+            yield
+        finally:
+            if self.process is not None:
+                os.kill(self.process, signal.SIGKILL)
+                os.waitpid(self.process, 0)
+
+
 def supervise(
-    work: Callable[[bool], int], workers: int, *, ready: Callable[[], None], drain_s: float, log: Callable[[str], None]
+    work: Callable[[WorkerStart], int],
+    workers: int,
+    lifeline: Lifeline,
+    *,
+    ready: Callable[[], None],
+    drain_s: float,
+    log: Callable[[str], None],
+    companion: Companion | None = None,
 ) -> int:
     """Keep this many copies of this process at work until a signal; returns the exit code. `work` gives that of one worker.
-
-    Its argument says whether SIGHUP was there, so that others may serve something newer by now.
 
     `ready` is called once signals are heeded. To be called in the only thread of a process.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
-    held, lifeline = os.pipe()
     try:
         ready()
-        return _Supervisor(work, workers, (held, lifeline), drain_s, log).run()
+        return _Supervisor(work, workers, lifeline, drain_s, log, companion).run()
     finally:
-        os.close(held)
-        os.close(lifeline)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class _Supervisor:
     def __init__(
         self,
-        work: Callable[[bool], int],
+        work: Callable[[WorkerStart], int],
         workers: int,
-        pipe: tuple[int, int],
+        lifeline: Lifeline,
         drain_s: float,
         log: Callable[[str], None],
+        companion: Companion | None,
     ) -> None:
         self._work = work
         self._wanted = workers
-        self._held, self._lifeline = pipe
+        self._lifeline = lifeline
         self._drain_s = drain_s
         self._log = log
-        self._began: dict[int, float] = {}
+        self._companion = companion
+        # The number of each worker, and when it began.
+        self._began: dict[int, tuple[int, float]] = {}
         self._ended: list[int] = []
         self._pause_s = 0.0
         self._next = 0.0
@@ -73,6 +150,8 @@ class _Supervisor:
             if self._deadline is None:
                 while len(self._began) < self._wanted and now >= self._next:
                     self._start()
+                if self._companion is not None:
+                    self._companion.keep(now)
             elif not self._began:
                 return 0
             elif now >= self._deadline:
@@ -100,21 +179,12 @@ class _Supervisor:
                 os.kill(worker, number)
 
     def _start(self) -> None:
-        worker = os.fork()
-        if worker == 0:
-            run_child(self._worker)
-        self._began[worker] = time.monotonic()
+        number = min(set(range(self._wanted)) - {number for number, _ in self._began.values()})
+        start = WorkerStart(number, bool(self._ended), self._hung_up)
+        worker = self._lifeline.begin(lambda: self._work(start))
+        self._began[worker] = number, time.monotonic()
         if self._ended:
             self._log(f"worker {worker} takes the place of {self._ended.pop(0)}")
-
-    def _worker(self) -> int:
-        for number in _HEEDED:
-            signal.signal(number, signal.SIG_DFL)
-        # SIGHUP waits until the worker can heed it.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED - {signal.SIGHUP})
-        os.close(self._lifeline)
-        threading.Thread(target=_end_with_supervisor, args=(self._held,), daemon=True).start()
-        return self._work(self._hung_up)
 
     def _reap(self) -> None:
         while True:
@@ -124,10 +194,14 @@ class _Supervisor:
                 return
             if worker == 0:
                 return
-            began = self._began.pop(worker, 0.0)
+            now = time.monotonic()
+            if self._companion is not None and worker == self._companion.process:
+                self._companion.ended(now)
+                self._log(f"the process of the admin address ended ({_how(status)}), and is replaced")
+                continue
+            _, began = self._began.pop(worker, (0, 0.0))
             if self._deadline is not None:
                 continue
-            now = time.monotonic()
             short = now - began < _SHORT_S
             self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S) if short else 0.0
             self._next = now + self._pause_s

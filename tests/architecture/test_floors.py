@@ -16,7 +16,12 @@ from tests.support.pages import ROOT
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 _CONTRACTS = _PROJECT["tool"]["importlinter"]["contracts"]
 _HOMES = [c for c in _CONTRACTS if c["name"].startswith("home of")]
-_IMPORTED_AS = {"pyyaml": "yaml", "pylance": "lance", "pydantic-core": "pydantic_core"}
+_IMPORTED_AS = {
+    "pyyaml": "yaml",
+    "pylance": "lance",
+    "pydantic-core": "pydantic_core",
+    "prometheus-client": "prometheus_client",
+}
 _COMES_WITH = {"markupsafe": "jinja2"}
 # A part of the web server that is chosen by naming its protocol class.
 _LOADED_BY_OTHERS = {"httptools"}

@@ -22,8 +22,9 @@ from gitops.language.query import check_query, parse_queries
 from gitops.policy.bundle import Bundle
 from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
 from gitops.serving.generation import Generation, RevisionIdentity, RuntimeState, ServedGraph, StoredQuery
+from gitops.serving.http.admin import AdminApp
 from gitops.serving.http.app import HttpApp
-from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord
+from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
 from gitops.serving.tokens import JSON, BearerTokens, load_tokens
@@ -138,6 +139,7 @@ def running(
     clock: Clock | None = None,
     routes: Sequence[Route] = ROUTES,
     reload: Callable[[], Mapping[str, Any]] | None = None,
+    observer: Observer | None = None,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody."""
     # A test of the command in this process may have left a log on a stream that is closed by now.
@@ -148,13 +150,13 @@ def running(
     if found:
         state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
-    context = replace(context, limits=limits) if limits else context
+    context = replace(context, limits=limits or context.limits, observer=observer)
     with serving(HttpApp(context, routes)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield Running(client, source, log, port)
 
 
 @contextmanager
-def serving(app: HttpApp) -> Iterator[int]:
+def serving(app: HttpApp | AdminApp) -> Iterator[int]:
     """Run the application in a thread until the end of the block; gives its port."""
     started = threading.Event()
 

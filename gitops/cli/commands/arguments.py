@@ -174,6 +174,12 @@ def host_and_port(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def own_host_and_port(text: str) -> tuple[str, int]:
+    """As `host_and_port`; a port alone is one of loopback."""
+    port = text.removeprefix(":")
+    return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
+
+
 REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=count)
 APPLYING = (
     # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.

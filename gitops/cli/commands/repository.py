@@ -13,6 +13,7 @@ from gitops.cli.commands.arguments import (
     duration,
     flag,
     host_and_port,
+    own_host_and_port,
     up_to,
 )
 
@@ -123,6 +124,12 @@ SERVE = Command(
         "address to listen on; port 0 is any free port (default: 127.0.0.1:8080)",
         type=host_and_port,
         default="127.0.0.1:8080",
+    ),
+    Argument(
+        "--admin-bind",
+        "HOST:PORT",
+        "also answer probes and serve numbers for Prometheus, at an address of its own; a port alone is one of 127.0.0.1",
+        type=own_host_and_port,
     ),
     flag("--unauthenticated", "let everybody read and write where there is neither a token nor a policy"),
     flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),

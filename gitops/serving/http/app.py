@@ -28,6 +28,7 @@ from gitops.serving.http.context import HttpContext
 from gitops.serving.http.errors import problem_of
 from gitops.serving.http.matching import Match, RouteTable
 from gitops.serving.http.route import Route
+from gitops.serving.http.status import Load
 from gitops.serving.http.streams import send_stream
 from gitops.serving.http.tool_door import ToolDoor
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, bad_request, not_found
@@ -51,6 +52,12 @@ class HttpApp:
         self._context = context
         self._table = RouteTable(routes)
         self._shared = Shared.of(context, routes, ToolDoor())
+
+    @property
+    def load(self) -> Load:
+        """What is under way now."""
+        shared = self._shared
+        return Load(shared.admission.under_way, shared.workers.waiting, shared.streams.taken)
 
     def close(self) -> None:
         """Finish the work that has begun."""
@@ -160,20 +167,22 @@ class HttpApp:
         self._context.log({"event": "defect", "request_id": call.request_id, "route": call.operation, "error": what})
 
     def _record(self, call: Call, answer: Answer | StreamAnswer | None, sent: int, seconds: float) -> None:
-        self._context.log(
-            {
-                "event": "request",
-                "request_id": call.request_id,
-                "method": call.method,
-                "route": call.operation,
-                "graph": call.graph_id,
-                "actor": call.actor,
-                "status": None if answer is None else answer.status,
-                "bytes": sent,
-                "ms": round(seconds * 1000, 3),
-                "revision": call.generation.revision.digest,
-            }
-        )
+        record = {
+            "event": "request",
+            "request_id": call.request_id,
+            "method": call.method,
+            "route": call.operation,
+            "graph": call.graph_id,
+            "query": call.stored_query,
+            "actor": call.actor,
+            "status": None if answer is None else answer.status,
+            "bytes": sent,
+            "ms": round(seconds * 1000, 3),
+            "revision": call.generation.revision.digest,
+        }
+        self._context.log(record)
+        if self._context.observer is not None:
+            self._context.observer.answered(record)
 
 
 def _is_hidden(graph: ServedGraph, actor: str | None) -> bool:

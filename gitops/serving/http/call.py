@@ -61,8 +61,10 @@ class Shared:
         """With nothing under way."""
         limits = context.limits
         document = ApiDocument(routes, secured=context.state is not RuntimeState.OPEN)
-        streams = StreamSlots(limits.streams)
-        return cls(context, Workers(limits.threads), Admission(limits), QueryTexts(), streams, document, tools)
+        rejected = None if context.observer is None else context.observer.rejected
+        streams = StreamSlots(limits.streams, rejected)
+        admission = Admission(limits, rejected)
+        return cls(context, Workers(limits.threads), admission, QueryTexts(), streams, document, tools)
 
 
 class Call:
@@ -70,7 +72,7 @@ class Call:
 
     `generation` stays the same for the whole request. `actor` is None where no token is asked for. `values` are those of the
     path. `body` is the document that was read for a route with a body, `body_bytes` what was
-    received of it.
+    received of it. `stored_query` is the name of the stored query that the actor may invoke, once that is known.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -81,6 +83,7 @@ class Call:
         self._query: Mapping[str, str] | None = None
         self.body: Any = None
         self.body_bytes = 0
+        self.stored_query: str | None = None
         self._shared, self._scope, self._receive = shared, scope, receive
         self._route: Route | None = None
         self._graph: ServedGraph | None = None
@@ -249,7 +252,9 @@ class Call:
     ) -> None:
         """Nothing, if the actor may do this on the graph, or on the server. Raises ProblemError 401, 403, 500."""
         wanted = AccessRequest(self.actor or "", action, branch, target_branch, query)
-        authorize(self.generation, self._graph, wanted, self.request_id)
+        observer = self.context.observer
+        count = None if observer is None else observer.decided
+        authorize(self.generation, self._graph, wanted, self.request_id, count)
 
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on graphs, which is done in a thread."""

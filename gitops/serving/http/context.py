@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gitops.core.clock import Clock, IdSource
 from gitops.core.dataclass import dataclass
+from gitops.serving.access import DecisionRecord
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.tokens import BearerTokens
 
 if TYPE_CHECKING:
     from gitops.graph import Embedder
 
-__all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord", "read_limits"]
+__all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord", "Observer", "read_limits"]
 
 LogRecord = Mapping[str, Any]
 _MIB = 2**20
@@ -28,6 +29,22 @@ class GenerationSource(Protocol):
 
     def current(self) -> Generation:
         """The newest one that was accepted. A request keeps what it got until its last byte."""
+        ...
+
+
+class Observer(Protocol):
+    """Counts what happens; safe between threads, and quick."""
+
+    def answered(self, record: LogRecord) -> None:
+        """A request, by its record in the log."""
+        ...
+
+    def decided(self, record: DecisionRecord) -> None:
+        """A decision about access."""
+        ...
+
+    def rejected(self, reason: str) -> None:
+        """A request that was refused for lack of room: `changes`, `bytes` or `exports`."""
         ...
 
 
@@ -69,7 +86,7 @@ class HttpContext:
 
     `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
-    thread of the event loop.
+    thread of the event loop. `observer` is None where nothing is counted.
     """
 
     generations: GenerationSource
@@ -82,3 +99,4 @@ class HttpContext:
     embedder: Embedder | None = None
     cache_dir: Path | None = None
     reload: Callable[[], Mapping[str, Any]] | None = None
+    observer: Observer | None = None

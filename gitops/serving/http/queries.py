@@ -128,6 +128,7 @@ def _permitted_query(call: Call, name: str, body: InvokeBody) -> StoredQuery:
     stored = call.graph.queries.get(name)
     if stored is None:
         raise ProblemError(NO_SUCH_QUERY)
+    call.stored_query = name
     mutation = stored.checked.kind is QueryEffect.MUTATION
     if body.expect_mutation not in (None, mutation):
         raise bad_request(f"stored query '{name}' is a {stored.checked.kind}, and expect_mutation says otherwise")

@@ -62,6 +62,11 @@ class Workers:
             # Where the caller was cancelled, it is not there to see an error.
             task.exception()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn on a branch."""
+        return sum(waiting - 1 for _, waiting in self._writers.values())
+
     def close(self) -> None:
         """Finish what has begun, and start nothing more."""
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -70,9 +75,9 @@ class Workers:
 class Admission:
     """How many changes each actor has under way, and of how many bytes. For one event loop."""
 
-    def __init__(self, limits: HttpLimits) -> None:
-        """Nothing is under way."""
-        self._limits = limits
+    def __init__(self, limits: HttpLimits, rejected: Callable[[str], None] | None = None) -> None:
+        """Nothing is under way. `rejected` is called with the reason of each refusal."""
+        self._limits, self._rejected = limits, rejected
         self._held: dict[str, tuple[int, int]] = {}
 
     async def run(self, actor: str | None, nbytes: int, work: Callable[[], Awaitable[T]]) -> T:
@@ -80,10 +85,14 @@ class Admission:
         name = actor or ANONYMOUS
         count, held = self._held.get(name, (0, 0))
         if count >= self._limits.inflight:
-            raise _too_many(f"'{name}' has {count} changes under way; at most {self._limits.inflight} are allowed")
+            raise self._refuse(
+                "changes", f"'{name}' has {count} changes under way; at most {self._limits.inflight} are allowed"
+            )
         if held + nbytes > self._limits.inflight_bytes:
             most = self._limits.inflight_bytes
-            raise _too_many(f"the changes of '{name}' would hold {held + nbytes} bytes; at most {most} are allowed")
+            raise self._refuse(
+                "bytes", f"the changes of '{name}' would hold {held + nbytes} bytes; at most {most} are allowed"
+            )
         self._held[name] = count + 1, held + nbytes
         try:
             return await work()
@@ -92,13 +101,25 @@ class Admission:
             if count > 1:
                 self._held[name] = count - 1, held - nbytes
 
+    @property
+    def under_way(self) -> int:
+        """How many changes are under way, with those that wait for their turn."""
+        return sum(count for count, _ in self._held.values())
+
+    def _refuse(self, reason: str, message: str) -> ProblemError:
+        if self._rejected is not None:
+            self._rejected(reason)
+        headers = {"Retry-After": _RETRY_AFTER_S}
+        return ProblemError(ApiProblem(429, ApiCode.TOO_MANY_REQUESTS, message, headers=headers))
+
 
 class StreamSlots:
     """How many answers in pieces are under way at once. For one event loop."""
 
-    def __init__(self, count: int, wait_s: float = 0.25) -> None:
-        """A further one waits so long for the end of another one."""
-        self._count, self._wait = count, wait_s
+    def __init__(self, count: int, rejected: Callable[[str], None] | None = None, wait_s: float = 0.25) -> None:
+        """A further one waits so long for the end of another one; `rejected` is called with a reason where that does not come."""
+        self._count, self._rejected, self._wait = count, rejected, wait_s
+        self._taken = 0
         self._free = asyncio.Semaphore(count)
 
     async def take(self) -> None:
@@ -107,14 +128,19 @@ class StreamSlots:
             async with asyncio.timeout(self._wait):
                 await self._free.acquire()
         except TimeoutError:
+            if self._rejected is not None:
+                self._rejected("exports")
             message = f"{self._count} exports are under way already: ask again when one of them has ended"
             more = {"resource_limit": {"resource": "exports", "limit": self._count}}
             raise ProblemError(ApiProblem(413, ApiCode.BAD_REQUEST, message, more)) from None
+        self._taken += 1
+
+    @property
+    def taken(self) -> int:
+        """How many are under way."""
+        return self._taken
 
     def free(self) -> None:
         """Give the place back."""
+        self._taken -= 1
         self._free.release()
-
-
-def _too_many(message: str) -> ProblemError:
-    return ProblemError(ApiProblem(429, ApiCode.TOO_MANY_REQUESTS, message, headers={"Retry-After": _RETRY_AFTER_S}))

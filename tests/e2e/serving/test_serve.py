@@ -7,10 +7,13 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gitops.core.canonical import digest
@@ -130,6 +133,71 @@ def test_tokens_are_read_again_at_a_signal(converged, tmp_path):
         server.process.send_signal(signal.SIGHUP)
         server.await_line("the tokens were read again")
         assert server.client.get("/graphs/knowledge/queries", headers=ADA).status_code == 200
+
+
+def test_the_admin_address_answers_during_the_boot_and_ends_with_its_server(converged, tmp_path_factory):
+    """The boot waits for its tokens; then the server is killed."""
+    place = tmp_path_factory.mktemp("t")
+    os.mkfifo(place / "tokens.json")
+    variables = {"OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(place / "tokens.json"), "TMPDIR": str(place)}
+    command = [sys.executable, "-m", "gitops", "serve", "--cluster", str(converged), "--admin-bind", ":0"]
+    with subprocess.Popen(command, env=environment(**variables), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split()[-1]
+        with httpx.Client(base_url=f"http://{address}", timeout=30) as client:
+            answers = [client.get(path) for path in ("/startupz", "/readyz", "/livez")]
+        (folder,) = place.glob("gitops-serve-*")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        process.kill()
+        (place / "tokens.json").write_text("{}", "utf-8")
+        process.stderr.read()
+    assert [each.status_code for each in answers] == [503, 503, 200]
+    assert not folder.exists()
+
+
+def test_an_admin_address_that_is_taken_is_refused(converged):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = serve("--cluster", str(converged), "--admin-bind", str(port))
+    assert refused.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert "--admin-bind" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_admin_address_sums_workers_and_what_was_counted_stays(converged, tmp_path_factory):
+    place = tmp_path_factory.mktemp("t")
+    options = "--cluster", str(converged), "--unauthenticated", "--workers", "2", "--admin-bind", "0"
+    with serving(*options, environ={"TMPDIR": str(place)}) as server:
+        assert server.process.stderr is not None
+        address = server.process.stderr.readline().split()[-1]
+        with httpx.Client(base_url=f"http://{address}", timeout=30) as admin:
+
+            def until_ready() -> None:
+                while admin.get("/readyz?strict=1").status_code != 200:
+                    pass
+
+            def counted(name: str) -> float:
+                lines = [line for line in admin.get("/metrics").text.splitlines() if line.startswith(name)]
+                return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+            until_ready()
+            first = set(server.workers)
+            for _ in range(20):
+                asked = server.client.get("/healthz", headers={"Connection": "close"})
+                assert asked.status_code == 200
+            for worker in first:
+                # One of them is the process of the admin address itself.
+                os.kill(worker, signal.SIGKILL)
+                server.await_line("replaced" if worker == min(first) else "takes the place of")
+            until_ready()
+            server.client.get("/healthz", headers={"Connection": "close"})
+            assert not first & set(server.workers)
+            assert counted("omnigraph_http_requests_total") == 21
+            assert counted("omnigraph_worker_restarts_total") == 2
+            assert counted("omnigraph_workers_answering") == 2
+        assert server.stop() == 0
+    assert not list(place.glob("gitops-serve-*"))
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ class Process:
         inputs = BootInputs("here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True)
         self.compiled = Compiled()
         booted = boot_process(inputs, compiled=self.compiled)
-        self.source = ServingGeneration(booted.generation)
+        self.source = ServingGeneration(booted.generation, cluster.clock.now)
         self.reloader = Reloader(inputs, self.source, compiled=self.compiled, rows=ReadCache, log=self.log.append)
 
     def stores(self, _: object) -> Stores:

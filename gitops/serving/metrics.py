@@ -1,0 +1,180 @@
+"""The numbers of a query server for Prometheus. The only module that knows its library.
+
+1. What only grows is counted by each worker in files that its successor goes on with: a worker that ends takes nothing back.
+2. What is so at a moment is asked of the workers when the numbers are read.
+3. Values of labels come from routes, codes and the applied revision, never from a request; what is beyond a bound is one value.
+   Actors are not among them.
+
+Source: https://prometheus.github.io/client_python/multiprocess/.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest, values
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from gitops.serving.access import DecisionRecord
+from gitops.serving.http.context import LogRecord
+from gitops.serving.http.status import Asked, WorkerStatus
+from gitops.serving.reload import Reload
+
+__all__ = ["EXPORTS", "ServingMetrics", "exposition"]
+
+EXPORTS = ("export", "getBaseline")
+"""The operations whose answers are exports."""
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_MOST_SERIES = 5000
+_NONE, _OTHER = "none", "other"
+
+_M = TypeVar("_M", Counter, Histogram)
+
+
+class _Series(Generic[_M]):
+    """The series of one number by the values of its labels."""
+
+    def __init__(self, number: _M, labels: int) -> None:
+        self._number: _M = number
+        self._other = (_OTHER,) * labels
+        self._known: dict[tuple[str, ...], _M] = {}
+
+    def of(self, *values: str) -> _M:
+        """That of these values; beyond a bound further values are one."""
+        found = self._known.get(values)
+        if found is None:
+            values = values if len(self._known) < _MOST_SERIES else self._other
+            found = self._known[values] = self._number.labels(*values)
+        return found
+
+
+def _counter(name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"omnigraph_{name}", text, labels, registry=None)
+
+
+def _histogram(name: str, text: str, *labels: str) -> Histogram:
+    return Histogram(f"omnigraph_{name}", text, labels, buckets=_SECONDS, registry=None)
+
+
+class ServingMetrics:
+    """Counts what one worker does. One for each process: the library keeps where to count as a global."""
+
+    def __init__(self, folder: Path, number: int, *, replaces: bool) -> None:
+        """Go on with what the worker of this number has counted in the folder; it `replaces` one that ended unasked."""
+        values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+        before = os.environ.get(_FOLDER)
+        os.environ[_FOLDER] = str(folder)
+        try:
+            # Both files are opened here, so that the variable is needed no longer.
+            self._restarts = _counter("worker_restarts_total", "Workers that took the place of one that ended.")
+            self._exported = _counter("export_bytes_total", "Bytes of exports.")
+            self._seconds = _Series(_histogram("http_request_seconds", "Time to answer a request.", "route"), 1)
+            self._seconds.of(_NONE)
+        finally:
+            if before is None:
+                del os.environ[_FOLDER]
+            else:
+                os.environ[_FOLDER] = before
+        self._requests = _Series(_counter("http_requests_total", "Requests by their answer.", "route", "status"), 2)
+        self._sent = _Series(_counter("http_response_bytes_total", "Bytes of bodies of answers.", "route"), 1)
+        stored = _histogram("stored_query_seconds", "Time to answer with a stored query.", "graph", "query")
+        self._stored = _Series(stored, 2)
+        labels = "scope", "action", "decision", "rule"
+        self._decisions = _Series(_counter("policy_decisions_total", "Decisions about access.", *labels), 4)
+        rejected = _counter("admission_rejected_total", "Requests refused for lack of room.", "reason")
+        self._rejected = _Series(rejected, 1)
+        reloads = _counter("reload_total", "Attempts to serve a newer revision.", "result", "code")
+        self._reloads = _Series(reloads, 2)
+        if replaces:
+            self._restarts.inc()
+
+    def answered(self, record: LogRecord) -> None:
+        """A request, by its record in the log. A client that went away got no status."""
+        route, sent, seconds = record["route"] or _NONE, record["bytes"], record["ms"] / 1000
+        self._requests.of(route, str(record["status"] or _NONE)).inc()
+        self._seconds.of(route).observe(seconds)
+        self._sent.of(route).inc(sent)
+        if route in EXPORTS:
+            self._exported.inc(sent)
+        if record["query"] is not None:
+            self._stored.of(record["graph"], record["query"]).observe(seconds)
+
+    def decided(self, record: DecisionRecord) -> None:
+        """A decision about access."""
+        decision = record.decision
+        effect = "permit" if decision.allowed else "deny"
+        self._decisions.of(record.scope, record.wanted.action.value, effect, decision.rule or _NONE).inc()
+
+    def rejected(self, reason: str) -> None:
+        """A request that was refused for lack of room."""
+        self._rejected.of(reason).inc()
+
+    def reloaded(self, made: Reload) -> None:
+        """An attempt to serve a newer revision, by the first of its errors."""
+        self._reloads.of(made.result.value, next(iter(made.codes), _NONE)).inc()
+
+
+def exposition(folder: Path, asked: Asked, workers: int, now: float) -> tuple[str, bytes]:
+    """The numbers of all workers as text, with its media type; `workers` is how many there should be.
+
+    `now` is the time in seconds since 1970.
+    """
+    return CONTENT_TYPE_LATEST, generate_latest(_Scrape(folder, asked, workers, now))
+
+
+class _Scrape:
+    """What the library writes as text."""
+
+    def __init__(self, folder: Path, asked: Asked, workers: int, now: float) -> None:
+        self._folder, self._asked, self._workers, self._now = folder, asked, workers, now
+
+    def collect(self) -> Iterable[Metric]:
+        # A file without content is being made.
+        files = [str(each) for each in sorted(self._folder.glob("*.db")) if each.stat().st_size]
+        counted = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+        yield from sorted(counted, key=lambda each: str(each.name))
+        statuses = self._asked.statuses
+        yield _gauge("workers", "Processes that should serve.", {(): self._workers})
+        yield _gauge("workers_answering", "Processes that answer.", {(): len(statuses)})
+        if statuses:
+            yield from _of_revision(statuses, self._now)
+            yield from _of_load(statuses)
+
+
+def _of_revision(statuses: tuple[WorkerStatus, ...], now: float) -> Iterable[Metric]:
+    digests: dict[tuple[str, ...], float] = {(f"sha256:{each.revision.digest}",): 1.0 for each in statuses}
+    yield _gauge("applied_revision_info", "Revisions that are served.", digests, "digest")
+    oldest = min(each.revision.state_revision for each in statuses)
+    yield _gauge("state_revision", "Number of the oldest state that is served.", {(): oldest})
+    behind = max(each.behind for each in statuses)
+    yield _gauge("serving_lag_revisions", "States that the newest one, when last looked for, is ahead.", {(): behind})
+    accepted = min(each.accepted_at for each in statuses)
+    text = "When the oldest generation that is served was accepted."
+    yield _gauge("reload_last_success_timestamp_seconds", text, {(): accepted})
+    yield _gauge("generation_age_seconds", "Time since then.", {(): max(0.0, now - accepted)})
+    ready: dict[tuple[str, ...], float] = {}
+    for status in statuses:
+        for name, code in (status.graphs or {}).items():
+            ready[(name,)] = min(ready.get((name,), 1.0), float(code is None))
+    yield _gauge("graph_ready", "Whether a graph of the applied revision is served.", ready, "graph")
+
+
+def _of_load(statuses: tuple[WorkerStatus, ...]) -> Iterable[Metric]:
+    load = [each.load for each in statuses]
+    yield _gauge("changes_under_way", "Changes that were admitted.", {(): sum(each.changes for each in load)})
+    text = "Changes that wait for their turn on a branch."
+    yield _gauge("changes_waiting", text, {(): sum(each.waiting for each in load)})
+    yield _gauge("exports_open", "Exports under way.", {(): sum(each.exports for each in load)})
+
+
+def _gauge(name: str, text: str, samples: Mapping[tuple[str, ...], Any], *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"omnigraph_{name}", text, labels=labels)
+    for found, value in samples.items():
+        family.add_metric(found, float(value))
+    return family
