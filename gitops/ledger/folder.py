@@ -96,9 +96,10 @@ class FolderLedger(ChangesetReader):
     def view(self) -> LedgerView:
         """The current state, read once; every failure is one of its problems.
 
-        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time, and
-        are kept until this run writes.
+        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time. They and
+        the changesets, which are read when they are asked for, are kept until this run writes.
         """
+        self._writer.forget()
         ahead = (layout.RECOVERIES, layout.APPROVALS) if self._holds_lock and self.parallel > 1 else ()
         reads: tuple[Callable[[], None], ...] = (
             self._read_state,
@@ -165,6 +166,7 @@ class FolderLedger(ChangesetReader):
         """Release the lock if it still has this id. Raises RemoteError `state_unlock_error` if it cannot be removed."""
         self._holds_lock = False
         self._ahead.clear()
+        self._writer.forget()
         try:
             info = lock_observation(self._store.read(layout.LOCK)).info
             if info is not None and info.lock_id == lock_id:
@@ -325,7 +327,7 @@ class FolderLedger(ChangesetReader):
         """Nothing to compare: a folder keeps no messages."""
 
     def _changesets(self) -> ChangesetRecords:
-        return self._writer.read()
+        return self._writer.keep() if self._holds_lock else self._writer.read()
 
     def _swap(self, view: LedgerView, data: bytes) -> bool:
         if view.cas is None:

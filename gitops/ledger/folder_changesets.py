@@ -47,10 +47,22 @@ class FolderChangesets:
         self._faults = faults
         self._index: bytes | None = None
         self._settled: ChangesetRecords | None = None
+        self._kept: ChangesetRecords | None = None
 
     def read(self) -> ChangesetRecords:
         """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
         return ChangesetRecords(self._store.read, self._state_cas)
+
+    def keep(self) -> ChangesetRecords:
+        """As `read`, or what the last call found, until this handle writes or is to `forget` it."""
+        known = self._kept or self.read()
+        # Of events that are only announced, the state decides when it is asked for, which a slow run may still write.
+        self._kept = None if known.pending else known
+        return known
+
+    def forget(self) -> None:
+        """What is kept may not be so any more."""
+        self._kept = None
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
         """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
@@ -103,12 +115,14 @@ class FolderChangesets:
 
     def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
         """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
+        kept, self._kept = self._kept, None
         try:
-            if self._settled is not None and self._store.read(layout.INDEX) == self._index:
+            index = self._store.read(layout.INDEX) if self._settled or kept else None
+            if self._settled is not None and index == self._index:
                 return self._settled
             for _ in range(_ATTEMPTS):
-                known = self.read()
-                self._index = known.stored(layout.INDEX)
+                known = self.read() if kept is None or index != kept.stored(layout.INDEX) else kept
+                kept, self._index = None, known.stored(layout.INDEX)
                 if known.pending and not may_settle():
                     detail = "the run that holds the lock commits a changeset at this moment"
                     fix = "see what became of it: gitops changeset list --all"

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from ledger_changesets import check_history, record
-from ledger_samples import code_of, state, write
+from ledger_samples import code_of, lock, state, write
 
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults, NoFaults
@@ -102,6 +102,21 @@ def test_a_crash_between_two_files_is_a_crash_before_or_after_a_write(
         events = read_events(store.read(layout.events_key(key(number))) or b"")
         assert read_record(store.read(layout.record_key(key(number))) or b"") == replay(events)
         assert folder(store).changeset_of(f"{number:040x}") == (key(number),)
+
+
+def test_who_holds_the_lock_keeps_what_it_read_until_it_looks_again_or_writes() -> None:
+    store = imported()
+    mine, other = folder(store), folder(store)
+    mine.acquire(lock(1))
+    assert mine.changesets().open == ()
+    record(other, *STORY[0])
+    assert mine.changesets().open == ()
+    view = mine.view()
+    assert [each.state for each in mine.changesets().open] == [ChangesetState.PREPARING]
+    # What another one wrote in between decides, not what is kept.
+    record(other, *STORY[1])
+    assert code_of(lambda: record(mine, *STORY[1], view=view)) == "changeset_state_invalid"
+    assert [each.state for each in mine.changesets().open] == [ChangesetState.PREPARED]
 
 
 def test_every_point_of_the_files_is_reached() -> None:

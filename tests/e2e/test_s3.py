@@ -214,7 +214,10 @@ def test_an_environment_without_a_usable_service(gitops: Command) -> None:
 
 def test_what_a_verb_asks_of_the_service(gitops: Command) -> None:
     """The figures of docs/storage.md."""
-    rows = [f"| `import` | {gitops.cost('import')} |", f"| `apply` of four new resources | {gitops.cost('apply')} |"]
+    rows = [f"| `import` | {gitops.cost('import')} |"]
+    rows += [f"| `apply --dry-run` of four new resources | {gitops.cost('apply', '--dry-run')} |"]
+    assert {asked.kind for asked in gitops.place.server.log} <= {"GET", "HEAD", "LIST"}, "a dry run writes"
+    rows += [f"| `apply` of four new resources | {gitops.cost('apply')} |"]
     rows += [f"| `{verb}` | {gitops.cost(verb)} |" for verb in ("plan", "apply", "status", "refresh")]
     page = (ROOT / "docs/storage.md").read_text(encoding="utf-8")
     missing = [row for row in rows if row not in page]
