@@ -151,7 +151,10 @@ def running(
         state = RuntimeState.POLICY_ENABLED if made.guarded else RuntimeState.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits or context.limits, observer=observer)
-    with serving(HttpApp(context, routes)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with (
+        serving(HttpApp(context, routes)) as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_LONGEST_S) as client,
+    ):
         yield Running(client, source, log, port)
 
 

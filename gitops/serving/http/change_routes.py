@@ -183,5 +183,6 @@ ROUTES = (
         query=_BLOB,
         headers=_BLOB_HEADERS,
         problems=(404, 412, 413, 416),
+        partial=True,
     ),
 )

@@ -31,6 +31,7 @@ _PROBLEMS = {
     401: "The bearer token is missing or unknown.",
     403: "The actor is not permitted to do this.",
     404: "Something that the request names does not exist.",
+    406: "The client does not take the form of the answer.",
     408: "The body did not arrive in time.",
     409: "The change conflicts with what others did, or with what the graph has.",
     410: "What the request names is no longer kept.",
@@ -121,15 +122,20 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
     if route.successor is not None:
         headers |= {"Deprecation": {"schema": _TEXT}, "Link": {"schema": _TEXT}}
     found: dict[str, Any] = {"200": {"description": "Done.", "content": content, "headers": headers}}
-    if route.cached:
+    if route.partial:
+        found["206"] = {"description": "The part of it that was asked for.", "content": content, "headers": headers}
+    if route.cached or route.partial:
         found["304"] = {"description": "The client has it."}
     statuses = {*_EVERYWHERE, *route.problems}
     statuses |= {*_AS_ACTOR} if secured and not route.public else set() if route.public else {403}
     statuses |= {*_ON_GRAPH} if route.on_graph else set()
     statuses |= {*_WITH_BODY} if route.body is not None or route.body_type is not None else set()
-    problem = {JSON: {"schema": _reference(ProblemBody, schemas, "serialization")}}
+    problem: dict[str, Any] = _reference(ProblemBody, schemas, "serialization")
+    if route.body_type == JSON:
+        # Another protocol also reports problems in its own form.
+        problem = {"anyOf": [problem, {"type": "object"}]}
     for status in sorted(statuses):
-        found[str(status)] = {"description": _PROBLEMS[status], "content": problem}
+        found[str(status)] = {"description": _PROBLEMS[status], "content": {JSON: {"schema": problem}}}
     return found
 
 

@@ -229,6 +229,8 @@ def _refuse_condition(call: Call) -> None:
 
 
 _IF = (Parameter("Omnigraph-If-Graph-Commit", "The id of the commit that the branch must be at.", required=True),)
+# Changes count in the share of an actor.
+_COUNTED = (429,)
 _BASE = "/graphs/{graph_id}"
 
 ROUTES = (
@@ -236,7 +238,16 @@ ROUTES = (
     Route(
         "POST", f"{_BASE}/read", "read", "Read with a query", run_former_read, ReadAnswer, ReadBody, successor="query"
     ),
-    Route("POST", f"{_BASE}/mutate", "mutate", "Change the graph", run_mutation, ChangeAnswer, MutateBody),
+    Route(
+        "POST",
+        f"{_BASE}/mutate",
+        "mutate",
+        "Change the graph",
+        run_mutation,
+        ChangeAnswer,
+        MutateBody,
+        problems=_COUNTED,
+    ),
     Route(
         "POST",
         f"{_BASE}/mutate/if-graph-commit",
@@ -246,6 +257,7 @@ ROUTES = (
         ChangeAnswer,
         MutateBody,
         headers=_IF,
+        problems=_COUNTED,
     ),
     Route(
         "POST",
@@ -256,6 +268,7 @@ ROUTES = (
         ChangeAnswer,
         MutateBody,
         successor="mutate",
+        problems=_COUNTED,
     ),
     Route("GET", f"{_BASE}/queries", "list_queries", "The stored queries", list_queries, QueriesAnswer, cached=True),
     Route(
@@ -267,6 +280,7 @@ ROUTES = (
         (QueryAnswer, ChangeAnswer),
         InvokeBody,
         body_optional=True,
+        problems=_COUNTED,
     ),
     Route(
         "POST",
@@ -278,5 +292,6 @@ ROUTES = (
         InvokeBody,
         body_optional=True,
         headers=_IF,
+        problems=_COUNTED,
     ),
 )

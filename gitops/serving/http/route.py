@@ -40,7 +40,7 @@ class Route:
     a body reads it with `Call.read_body` or `Call.pieces`; `body_type` is its media type. Bodies have at most `limit` bytes.
 
     A deprecated route has a `successor`, relative to its own address. `public` routes need no token. `cached` answers get an
-    `ETag`. `problems` are the statuses of refusals beside those that every route has.
+    `ETag`. `problems` are the statuses of refusals beside those that every route has. `partial`: a range may be asked for.
     """
 
     method: str
@@ -59,6 +59,7 @@ class Route:
     public: bool = False
     cached: bool = False
     problems: tuple[int, ...] = ()
+    partial: bool = False
 
     @property
     def on_graph(self) -> bool:

@@ -132,5 +132,6 @@ ROUTES = (
         serve_tools,
         JSON,
         body_type=JSON,
+        problems=(406,),
     ),
 )
