@@ -60,23 +60,22 @@ class _Backlog(logging.Handler):
     def __init__(self, to: logging.Handler, most: int) -> None:
         super().__init__()
         self._to = to
-        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(most)
+        self._most = most
+        # Its bound is not a lock that the thread and the requests hand to each other.
+        self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         self._left_out = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
+        if self._waiting.qsize() < self._most:
+            self._waiting.put(record)
+        else:
             self._left_out += 1
 
     def finish(self) -> None:
         """Write what waits, unless the reader stands still."""
-        try:
-            self._waiting.put(None, timeout=_AT_END_S)
-        except queue.Full:
-            return
+        self._waiting.put(None)
         self._thread.join(_AT_END_S)
 
     def _write(self) -> None:

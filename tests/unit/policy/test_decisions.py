@@ -81,3 +81,18 @@ def test_a_bundle_that_cedar_refuses_is_named():
     with pytest.raises(GitopsError) as caught:
         CedarEngine(bundle, "graph.k")
     assert (caught.value.code, caught.value.path) == ("policy_invalid", "graph.k")
+
+
+def test_a_decision_is_made_once_and_what_is_kept_is_bounded():
+    bundle, _ = read_bundle(BUNDLE, "p.yaml")
+    assert bundle is not None
+    engine, request = CedarEngine(bundle, "graph.knowledge"), AccessRequest("ada", Action.READ, "main")
+    first = engine.decide(request)
+    assert engine.decide(AccessRequest("ada", Action.READ, "main")) is first
+    assert CedarEngine(Bundle(bundle.groups), "graph.knowledge").decide(request).allowed is False
+    for number in range(4096):
+        engine.decide(AccessRequest("ada", Action.READ, f"b{number}"))
+    assert engine.decide(request) is not first
+    long = AccessRequest("bob", Action.INVOKE_QUERY, query="q" * 600)
+    assert engine.decide(long).allowed
+    assert engine.decide(long) is not engine.decide(long)
