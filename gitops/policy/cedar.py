@@ -34,7 +34,7 @@ _CONTEXT = {
 class CedarEngine:
     """Decides by one bundle on one scope. Safe to use from several threads.
 
-    A decision follows from bundle and request alone, and a server is asked the same a thousand times a second: the newest are kept.
+    A decision follows from bundle and request alone, and a server is asked the same again and again: decisions are kept.
     """
 
     def __init__(self, bundle: Bundle, scope: str) -> None:

@@ -20,7 +20,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.graph.query.options import Budget
 from gitops.graph.query.resident import ResidentColumns
-from gitops.graph.tables import DRIVER_ERRORS, driver_message
+from gitops.graph.tables import DRIVER_ERRORS, driver_message, service_failure
 
 __all__ = ["PushedFilter", "ReadTable", "RowOrder", "TableRows", "look_up"]
 
@@ -253,6 +253,9 @@ class ReadTable:
         try:
             yield
         except DRIVER_ERRORS as error:
+            failure = service_failure(f"table {self.key}", error)
+            if failure is not None:
+                raise failure from error
             # A service may echo the request, with its signature: its documents are left out.
             reason = driver_message(error).partition("<")[0][:300]
             raise GitopsError(Code.QUERY_FAILED, f"table {self.key} cannot be read: {reason}") from error

@@ -41,7 +41,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 REVISION, EXPECTED_REVISION = "omnigraph-applied-revision", "omnigraph-if-applied-revision"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_OK = 200
+_OK, _FAILED = 200, 500
 
 
 class HttpApp:
@@ -103,7 +103,7 @@ class HttpApp:
             return problem_answer(error.problem)
         except GitopsError as error:
             problem = problem_of(error)
-            if problem.code is ApiCode.INTERNAL:
+            if problem.status >= _FAILED:
                 self._defect(call, f"{error.code}: {error.detail}")
             return problem_answer(problem)
         except Exception as error:  # noqa: BLE001 - the log describes a defect, the answer does not

@@ -12,7 +12,7 @@ from typing import Any
 
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.serving.problem import ApiCode, ApiProblem
 
 __all__ = ["ANSWERS", "problem_of"]
@@ -33,6 +33,9 @@ _GONE = ErrorAnswer(404, ApiCode.NOT_FOUND, shown=False)
 _CONFLICT = ErrorAnswer(409, ApiCode.CONFLICT)
 _LIMIT = ErrorAnswer(413, ApiCode.BAD_REQUEST, "resource_limit")
 _FAILED = ErrorAnswer(500, ApiCode.INTERNAL, shown=False)
+# The service of a bucket does not answer, and may soon do again.
+_AWAY = ErrorAnswer(503, None, "storage_failure", shown=False)
+_RETRY_AFTER_S = "5"
 
 ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
     {
@@ -87,7 +90,8 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
 
 def problem_of(error: GitopsError) -> ApiProblem:
     """The problem that an answer reports."""
-    outcome = ANSWERS.get(error.code, _FAILED)
+    away = error.code is Code.STORAGE_FAILED and isinstance(error, RemoteError) and error.retryable
+    outcome = _AWAY if away else ANSWERS.get(error.code, _FAILED)
     message = error.detail if outcome.shown else f"{error.code}: {REGISTRY[error.code].summary}"
     more: Mapping[str, Any] = {} if outcome.member is None else {outcome.member: {"reason": error.code.value}}
-    return ApiProblem(outcome.status, outcome.code, message, more)
+    return ApiProblem(outcome.status, outcome.code, message, more, {"Retry-After": _RETRY_AFTER_S} if away else {})

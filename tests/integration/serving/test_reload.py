@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from gitops.graph import ReadCache
 from gitops.ledger.layout import STATE
 from gitops.policy.bundle import Action, Bundle, Rule
 from gitops.serving.boot import BootRules
+from gitops.serving.generation import Generation
 from gitops.serving.process import BootInputs, ServingGeneration, boot_process
 from gitops.serving.reload import Reloader, ReloadResult, Watch
 from gitops.serving.texts import Compiled
@@ -86,6 +88,26 @@ def test_what_two_generations_have_in_common_is_compiled_once_and_the_rest_is_fo
     after = process.source.current().graphs["knowledge"]
     assert after.schema is before.schema
     assert process.compiled.sound == Process(cluster).compiled.sound
+
+
+def test_generations_that_no_request_has_any_more_are_freed(cluster):
+    process = Process(cluster)
+    served = {process.source.current().revision.digest}
+    pinned = process.source.current()
+    for _ in range(12):
+        cluster.put_state(replace(cluster.state, revision=cluster.state.revision + 1))
+        assert process.reload() == (ReloadResult.EXCHANGED, [])
+        served.add(process.source.current().revision.digest)
+    assert len(served) == 13
+
+    def alive() -> set[str]:
+        gc.collect()
+        return {each.revision.digest for each in gc.get_objects() if isinstance(each, Generation)} & served
+
+    newest = process.source.current().revision.digest
+    assert alive() == {pinned.revision.digest, newest}
+    del pinned
+    assert alive() == {newest}
 
 
 def test_a_revision_that_a_boot_would_refuse_leaves_the_old_one(cluster):

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.serving.http.errors import ANSWERS, problem_of
 from gitops.serving.problem import ApiCode
 from tests.support.code_texts import modules
@@ -46,3 +46,14 @@ def test_places_of_files_are_not_shown(code):
 def test_a_code_that_is_not_in_the_table_is_a_failure_of_the_server():
     problem = problem_of(GitopsError(Code.CLUSTER_EMPTY, "no graph"))
     assert (problem.status, problem.code) == (500, ApiCode.INTERNAL)
+
+
+def test_a_service_that_does_not_answer_may_be_asked_again_and_one_that_refuses_may_not():
+    away = problem_of(RemoteError(Code.STORAGE_FAILED, "s3://brain: no answer", retryable=True))
+    assert (away.status, away.form["storage_failure"], "Retry-After" in away.headers) == (
+        503,
+        {"reason": "storage_failed"},
+        True,
+    )
+    denied = problem_of(RemoteError(Code.STORAGE_FAILED, "s3://brain: access is denied", status=403))
+    assert (denied.status, denied.code, dict(denied.headers)) == (500, ApiCode.INTERNAL, {})
