@@ -32,6 +32,7 @@ GROUPS = (
     "scale",
     "requests",
     "bot",
+    "serving",
     "changesets",
     "suite",
 )

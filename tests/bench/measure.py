@@ -55,6 +55,8 @@ class Figure:
             "samples": len(self.samples),
             "goal": self.goal,
             "within_goal": None if self.goal is None else self.median <= self.goal,
+            # The figure is written down as soon as it is there.
+            "load_1min": round(os.getloadavg()[0], 1),
         }
 
 

@@ -40,7 +40,8 @@ def document(
 ) -> dict[str, Any]:
     """The JSON document.
 
-    `figures`: group, name, unit, median, min, max, samples, goal (or null), within_goal (or null). `left_out`: group and
+    `figures`: group, name, unit, median, min, max, samples, goal (or null), within_goal (or null),
+    load_1min (how busy the machine was when the figure was there). `left_out`: group and
     reason of what could not be measured.
     """
     return {
@@ -64,11 +65,11 @@ def table_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The rows of one group, its name first."""
     if not figures:
         return
-    yield f"{figures[0]['group']:<66} {'median':>10} {'min':>10} {'max':>10}  {'unit':<4} goal"
+    yield f"{figures[0]['group']:<66} {'median':>10} {'min':>10} {'max':>10}  {'unit':<4} {'load':>5} goal"
     for figure in figures:
         numbers = " ".join(f"{figure[key]:>10.2f}" for key in ("median", "min", "max"))
         goal = "" if figure["goal"] is None else f"{figure['goal']:g} {'met' if figure['within_goal'] else 'MISSED'}"
-        yield f"  {figure['name']:<64} {numbers}  {figure['unit']:<4} {goal}".rstrip()
+        yield f"  {figure['name']:<64} {numbers}  {figure['unit']:<4} {figure['load_1min']:>5} {goal}".rstrip()
 
 
 def _package(name: str) -> str | None:
