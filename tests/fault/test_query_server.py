@@ -90,7 +90,7 @@ def test_header_and_rows_are_of_one_revision_however_fast_revisions_come(tmp_pat
         seen: set[str] = set()
 
         def ask() -> None:
-            with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+            with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=60) as client:
                 for _ in range(60):
                     answer = client.post(READ, json={"params": {"key": "a"}})
                     revision = answer.headers["omnigraph-applied-revision"].removeprefix("sha256:")
@@ -103,8 +103,8 @@ def test_header_and_rows_are_of_one_revision_however_fast_revisions_come(tmp_pat
         for reader in readers:
             reader.start()
         for number in range(180):
-            assert answered.acquire(timeout=30)
+            assert answered.acquire(timeout=60)
             server.source.generation = made[("aa", "bb")[number % 2] * 32]
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
     assert (wrong, seen) == ([], set(expected))
