@@ -1,4 +1,4 @@
-"""The stories that a control plane and its engine are accepted by: each names what tells it, and what it names is there."""
+"""The stories that a control plane, its engine and its query server are accepted by: what each names as telling it is there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def _stories(name: str) -> list[list[str]]:
 
 _STORIES = _stories("acceptance.tsv")
 _OF_THE_ENGINE = _stories("engine_acceptance.tsv")
+_OF_THE_SERVER = _stories("serving_acceptance.tsv")
 
 
 @cache
@@ -27,6 +28,7 @@ def _names(path: str) -> set[str]:
 def test_the_stories_are_numbered_without_a_gap():
     assert [int(number) for number, *_ in _STORIES] == list(range(1, 72))
     assert [int(number) for number, *_ in _OF_THE_ENGINE] == list(range(1, 13))
+    assert [int(number) for number, *_ in _OF_THE_SERVER] == list(range(1, 51))
 
 
 def _is_there(teller: str) -> bool:
@@ -37,6 +39,6 @@ def _is_there(teller: str) -> bool:
 
 
 def test_every_story_is_told():
-    told = [(meaning, told_by.split()) for _, meaning, told_by in [*_STORIES, *_OF_THE_ENGINE]]
+    told = [(meaning, told_by.split()) for _, meaning, told_by in [*_STORIES, *_OF_THE_ENGINE, *_OF_THE_SERVER]]
     assert [meaning for meaning, tellers in told if not tellers] == []
     assert [teller for _, tellers in told for teller in tellers if not _is_there(teller)] == []

@@ -1,0 +1,141 @@
+"""What an actor may do over HTTP, by the policies as their files say it. Numbers are those of the scenarios."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gitops.graph import open_snapshot
+from gitops.policy.cedar import CedarEngine
+from gitops.policy.decide import PolicyEngine
+from gitops.policy.read import read_bundle
+from gitops.serving.access import DECISIONS
+from tests.support.query_server import QUERIES, Running, generation, running, served, tokens, town_graph
+
+AT = "/graphs/towns"
+POLICY = b"""
+version: 1
+groups:
+  team: [ann, ben]
+  admins: [adm]
+  near: [nia]
+protected_branches: [main]
+rules:
+  - {id: z-read, allow: {actors: {group: team}, actions: [read]}}
+  - {id: b-read, allow: {actors: {group: team}, actions: [read, export]}}
+  - {id: change-elsewhere, allow: {actors: {group: team}, actions: [change], branch_scope: unprotected}}
+  - {id: branch, allow: {actors: {group: team}, actions: [branch_create], target_branch_scope: unprotected}}
+  - {id: merge-main, allow: {actors: {group: admins}, actions: [branch_merge], target_branch_scope: protected}}
+  - {id: read-protected, allow: {actors: {group: near}, actions: [read], branch_scope: protected}}
+"""
+ACTORS = {name: f"t-{name}" for name in ("ann", "ben", "adm", "nia", "eve")}
+READ = {"query": QUERIES.decode(), "name": "towns"}
+
+
+def engine(text: bytes, scope: str = "graph.towns") -> PolicyEngine:
+    bundle, problems = read_bundle(text, "policy.base", "base.policy.yaml")
+    assert bundle is not None, list(problems)
+    return CedarEngine(bundle, scope)
+
+
+def bearer(actor: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {ACTORS[actor]}"}
+
+
+def insert(key: str) -> str:
+    return f'query q() {{ insert Town {{ key: "{key}" }} }}'
+
+
+def statuses(server: Running, who: dict[str, str], *asked: tuple[str, str, Any]) -> list[int]:
+    return [server.ask(method, path, json=body, headers=who).status_code for method, path, body in asked]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    graph = served(town_graph(tmp_path_factory.mktemp("graphs")), engine=engine(POLICY))
+    with running(generation(graph), tokens(**ACTORS)) as server:
+        made = server.ask("POST", f"{AT}/branches", json={"name": "feature"}, headers=bearer("ann"))
+        assert made.status_code == 200
+        yield server
+
+
+def test_scenarios_21_and_23_tokens_without_policies_let_their_holders_read_and_nothing_else(tmp_path):
+    with running(generation(served(town_graph(tmp_path))), tokens(**ACTORS)) as server:
+        ann = bearer("ann")
+        assert statuses(server, ann, ("GET", f"{AT}/snapshot", None), ("POST", f"{AT}/query", READ)) == [200, 200]
+        denied = [
+            ("POST", f"{AT}/mutate", {"query": insert("z")}),
+            ("POST", f"{AT}/export", {}),
+            ("POST", f"{AT}/schema/apply", {"schema_source": "node A { k: String @key }"}),
+            ("POST", f"{AT}/branches", {"name": "x"}),
+            ("GET", "/graphs", None),
+        ]
+        assert statuses(server, ann, *denied) == [403] * 5
+        assert statuses(server, ann, ("POST", f"{AT}/queries/towns", {})) == [404]
+        for who in ({}, {"Authorization": "Basic x"}, {"Authorization": "Bearer wrong"}):
+            assert statuses(server, who, ("GET", f"{AT}/snapshot", None), *denied) == [401] * 6
+            assert statuses(server, who, ("GET", "/healthz", None), ("GET", "/openapi.json", None)) == [200, 200]
+
+
+def test_scenario_22_an_open_server_lists_no_graphs_and_knows_no_actor(tmp_path):
+    with running(generation(served(town_graph(tmp_path)))) as server:
+        assert server.ask("GET", "/graphs", headers={"Authorization": "Bearer anything"}).status_code == 403
+        assert server.ask("POST", f"{AT}/query", json=READ).json()["row_count"] == 3
+        changed = server.ask("POST", f"{AT}/mutate", json={"query": insert("z")})
+        assert (changed.status_code, changed.json()["actor_id"], changed.json()["commit"]["actor_id"]) == (
+            200,
+            None,
+            None,
+        )
+
+
+def test_scenario_28_a_protected_branch_is_not_changed_where_only_others_may_be(guarded):
+    denied = guarded.ask("POST", f"{AT}/mutate", json={"query": insert("d")}, headers=bearer("ann"))
+    assert (denied.status_code, denied.json()["code"]) == (403, "forbidden")
+    body = {"query": insert("d"), "branch": "feature"}
+    made = guarded.ask("POST", f"{AT}/mutate", json=body, headers=bearer("ann")).json()
+    assert (made["actor_id"], made["commit"]["actor_id"], made["commit"]["graph_branch"]) == ("ann", "ann", "feature")
+    (newest, *_) = guarded.ask("GET", f"{AT}/commits?branch=feature", headers=bearer("ben")).json()["commits"]
+    assert newest == made["commit"]
+
+
+def test_scenario_29_a_merge_into_a_protected_branch_is_for_admins(guarded):
+    assert statuses(guarded, bearer("ann"), ("POST", f"{AT}/branches", {"name": "side"})) == [200]
+    body = {"query": insert("s"), "branch": "side"}
+    assert statuses(guarded, bearer("ann"), ("POST", f"{AT}/mutate", body)) == [200]
+    denied, merged = (
+        guarded.ask("POST", f"{AT}/branches/merge", json={"source": "side"}, headers=bearer(who))
+        for who in ("ann", "adm")
+    )
+    assert (denied.status_code, merged.status_code, merged.json()["actor_id"]) == (403, 200, "adm")
+
+
+def test_scenario_30_what_names_no_branch_is_read_as_main(guarded):
+    graph, nia = guarded.source.generation.graphs["towns"], bearer("nia")
+    snapshot = {**READ, "snapshot": open_snapshot(graph.uri).manifest.txn_id}
+    asked = [("POST", f"{AT}/query", snapshot), ("GET", f"{AT}/schema", None), ("GET", f"{AT}/branches", None)]
+    assert statuses(guarded, nia, *asked, ("GET", f"{AT}/commits", None)) == [200] * 4
+    made = guarded.ask("GET", f"{AT}/snapshot?branch=feature", headers=bearer("ann")).json()
+    elsewhere = {**READ, "snapshot": made["graph_commit_id"]}
+    branch = ("GET", f"{AT}/snapshot?branch=feature", None)
+    assert statuses(guarded, nia, branch) == [403]
+    # The head of a new branch is a commit of its own.
+    assert statuses(guarded, nia, ("POST", f"{AT}/query", elsewhere)) == [403]
+
+
+def test_scenario_32_an_actor_in_no_group_is_unknown(guarded, caplog):
+    with caplog.at_level(logging.INFO, logger=DECISIONS.name):
+        denied = guarded.ask("GET", f"{AT}/snapshot", headers=bearer("eve"))
+    assert (denied.status_code, denied.json()["error"]) == (403, "actor 'eve' is in no group of the policy")
+    (decided,) = (record.form for record in caplog.records)
+    assert (decided["allowed"], decided["matched_rule_id"]) == (False, None)
+
+
+def test_scenario_33_of_two_rules_that_permit_it_the_first_by_id_is_named(guarded, caplog):
+    with caplog.at_level(logging.INFO, logger=DECISIONS.name):
+        assert guarded.ask("GET", f"{AT}/snapshot", headers=bearer("ben")).status_code == 200
+    (decided,) = (record.form for record in caplog.records)
+    assert (decided["allowed"], decided["matched_rule_id"]) == (True, "b-read")
