@@ -176,9 +176,9 @@ class _Barriers:
             Committed(write.state.revision, current.state.revision, tuple(landed), settled.converged),
             *approvals_consumed(run.plan.approvals_required, consumed),
         )
-        if workspace.served is None and not (workspace.drain_grace and finishing):
+        if not (workspace.drain_grace and finishing):
             self._add_drained(drain(current, journal.record, destroys=False))
-        if workspace.served is None and not finishing:
+        if not finishing:
             self._add_finalized(write.state.revision, converged=settled.converged)
         try:
             # What finishes after the commit keeps its intents.

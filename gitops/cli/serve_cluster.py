@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from gitops.cli.serve_report import board_of, reporting
 from gitops.cli.shared import FAILED, OK, complain, say, show
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gitops.serving.listen import BoundSocket
     from gitops.serving.process import Booted, BootInputs, ServerTokens, ServingGeneration
     from gitops.serving.reload import Reload
+    from gitops.serving.report import StatusBoard
     from gitops.serving.supervise import Lifeline, WorkerStart
     from gitops.serving.texts import Compiled
 
@@ -88,7 +90,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if booted.state is None:
         return _refuse(_refusal(inputs.place, booted.outcome))
     bound, warnings = bind(*options.bind), _warnings(booted.state, booted.outcome, environ)
-    keeper = _Keeper(inputs, compiled, _watched(options))
+    keeper = _Keeper(inputs, compiled, _watched(options), board_of(options))
     return _work(options, keeper, booted, bound, log, lambda: _announce(bound, warnings, log))
 
 
@@ -143,10 +145,10 @@ def _supervise_beside(
             booted = boot_process(inputs, revision=revision, compiled=compiled, rows=_rows)
         if booted.state is None:
             return _refuse(_refusal(inputs.place, booted.outcome))
-        keeper = _Keeper(inputs, compiled, _watched(options), supervisor)
+        keeper = _Keeper(inputs, compiled, _watched(options), board, start.number, supervisor)
         return _work(options, keeper, booted, bound, log, lambda: None, seat)
 
-    supervisor = os.getpid()
+    supervisor, board = os.getpid(), board_of(options)
     return supervise(
         work,
         options.workers,
@@ -184,9 +186,11 @@ def _work(
     from gitops.serving.listen import listen
     from gitops.serving.logs import in_background
     from gitops.serving.process import ServerTokens, ServingGeneration
+    from gitops.serving.report import WorkerStatus
 
     if booted.generation is None or booted.state is None:
         return FAILED
+    keeper.board.put(keeper.number, WorkerStatus(booted.generation.revision, booted.generation.revision))
     clock = SystemClock()
     source, tokens = ServingGeneration(booted.generation, clock.now), ServerTokens(booted.tokens)
     metrics = None if seat is None else seat.metrics
@@ -197,7 +201,11 @@ def _work(
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs)
     count = None if metrics is None else metrics.reloaded
-    with in_background(log), keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending):
+    with (
+        in_background(log),
+        reporting(options, keeper.inputs, keeper.board, keeper.number, log),
+        keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending),
+    ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
         app = HttpApp(context, ROUTES)
@@ -222,11 +230,16 @@ def _watched(options: argparse.Namespace) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Keeper:
-    """Keeps the tokens and the revision of one process up to date; `supervisor` is the process that hands on its signals."""
+    """Keeps the tokens and the revision of one process up to date, and its place `number` on the board of all.
+
+    `supervisor` is the process that hands on its signals.
+    """
 
     inputs: BootInputs
     compiled: Compiled
     watch_s: float | None
+    board: StatusBoard
+    number: int = 0
     supervisor: int | None = None
 
     @contextmanager
@@ -242,8 +255,12 @@ class _Keeper:
         No request reloads where the revision stays. `count` is called with each attempt that is logged.
         """
         from gitops.serving.reload import Reloader, ReloadResult, Watch
+        from gitops.serving.report import WorkerStatus
 
         def note(made: Reload) -> None:
+            self.board.put(self.number, WorkerStatus.after(made))
+            if made.result is ReloadResult.UNCHANGED:
+                return
             if count is not None:
                 count(made)
             level = logging.INFO if made.result is ReloadResult.EXCHANGED else logging.WARNING
@@ -251,7 +268,7 @@ class _Keeper:
             for each in made.problems:
                 log.warning("%s", visible(f"{each.code} {each.path}: {each.message}"))
 
-        reloader = Reloader(self.inputs, source, compiled=self.compiled, rows=_rows, log=note)
+        reloader = Reloader(self.inputs, source, compiled=self.compiled, rows=_rows, note=note)
 
         def identify() -> str | None:
             stores = self.inputs.open_stores(Diagnostics())

@@ -32,6 +32,7 @@ from gitops.model.trust import TrustRoot
 
 if TYPE_CHECKING:
     from gitops.config.gitops_yaml import ApplyRule
+    from gitops.ledger.served import ServingReports
 
 # Facts of a result that the apply verb reads.
 DISARMED = "disarmed"
@@ -47,7 +48,8 @@ class Stores:
 
     `data_problem` says why graphs must not be created or changed here, such as a checkout that is deleted afterwards; reading
     is still possible. `data_at_hand` says that plans may read graphs: a plan of a bucket must not need its credentials.
-    `workers` is how many changes are worth applying at the same time.
+    `workers` is how many changes are worth applying at the same time. `reports` are those of the servers of this cluster, None
+    where there is no place for them.
     """
 
     ledger: LedgerStore
@@ -56,6 +58,7 @@ class Stores:
     data_problem: GitopsError | None = None
     data_at_hand: bool = True
     workers: int = 1
+    reports: ServingReports | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +164,6 @@ class Provider(Protocol):
 ProviderFactory = Callable[[ClusterWork], Provider]
 
 
-class ServedRevision(Protocol):
-    """Watches what is served of a cluster, so that data are deleted only after their readers let go of them."""
-
-    def wait(self, revision: int) -> Drain:
-        """Wait until nothing older than this revision of the state is served.
-
-        Raises GitopsError if that is not reached, CancelledError where the run was asked to stop.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Drain:
     """How it is known that nothing reads what was removed, and how long that took."""
@@ -192,8 +184,8 @@ class Workspace:
     at the same time, if a person chose it; else the stores say it. `time_limit` is how long an apply waits for one change that
     may be interrupted, and `cancel` asks it to stop. `undoes` says that the folder takes changes back, so that a plan explains
     what it restores. `atomic` lets an apply land whole or not at all; else it lands what it can. `changeset` says where the
-    changes of an apply come from, `served` which revision is served. Without it, what an atomic apply deletes is kept for
-    `drain_grace` after the commit. `keeps_staged` leaves what an atomic apply has staged as it is when that fails, for people to
+    changes of an apply come from. What an atomic apply deletes is kept for `drain_grace` after the commit, or until every server
+    that reports has let go of it. `keeps_staged` leaves what an atomic apply has staged as it is when that fails, for people to
     look at.
     """
 
@@ -219,7 +211,6 @@ class Workspace:
     undoes: bool = False
     atomic: bool = False
     changeset: ChangesetFacts | None = None
-    served: ServedRevision | None = None
     drain_grace: timedelta = timedelta(0)
     keeps_staged: bool = False
 

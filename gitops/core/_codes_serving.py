@@ -34,6 +34,21 @@ revision_unknown | E | the ledger does not have the revision to serve
 revision_rewound | E | the ledger went back behind the revision that is served
   the newest state has a lower number than the one that is served, or the same number and other content
   -> find out who moved the ledger back: gitops log; if that is right, start the server again
+serving_report_invalid | W | a file among the reports of query servers is none
+  another program or a newer release wrote it, it is damaged, or there are more reports than are read; it is left out
+  -> look at the file, and remove it if no server needs it: it decides nothing
+serving_reports_unreadable | W | the reports of query servers cannot be read
+  the storage of the cluster does not answer, or these credentials may not read it
+  -> check access to the storage, then ask again: gitops status
+serving_refused | E | a query server refuses the applied revision
+  the revision failed a check of that server, which goes on with the revision that it served before
+  -> find out why on the machine of the server: gitops serve --check; correct it, and apply again: gitops apply --wait-serving
+serving_not_reached | E | the applied revision is not served everywhere in time
+  a server does not look for newer revisions by itself, is slow, or waits for an interrupted operation
+  -> send SIGHUP to a server that runs without --watch, or start it again; then look: gitops status
+serving_unreported | W | no query server reports what it serves
+  none runs, those that run use --no-report, or they may not write to the storage
+  -> start one, and see whether it reports: gitops status
 query_server_unavailable | E | the query server does not answer as one
   nothing listens at the address, something else does, or the server has a defect
   -> check the address: it answers URL/healthz; then look at the log of the server

@@ -12,16 +12,19 @@ from gitops.documents.forms import is_digest
 from gitops.model.address import Address, is_name
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import is_changeset_key
+from gitops.model.served import is_replica_name
 
 __all__ = [
     "APPROVALS",
     "ARCHIVE",
     "CHANGESETS",
+    "DOCUMENT_SUFFIX",
     "ENDED",
     "EVENTS",
     "INDEX",
     "LOCK",
     "RECOVERIES",
+    "SERVING",
     "STATE",
     "approval_key",
     "batch_key",
@@ -32,6 +35,7 @@ __all__ = [
     "intent_key",
     "record_key",
     "run_key",
+    "serving_key",
 ]
 
 STATE = "__cluster/state.json"
@@ -40,34 +44,35 @@ RECOVERIES = "__cluster/recoveries"
 APPROVALS = "__cluster/approvals"
 CHANGESETS = "__cluster/changesets"
 EVENTS = "__cluster/events"
+SERVING = "__cluster/serving"
 INDEX = f"{CHANGESETS}/index.json"
 ENDED = f"{CHANGESETS}/ended.jsonl"
 ARCHIVE = f"{CHANGESETS}/archive.jsonl"
 
 _RESOURCES = "__cluster/resources"
-_SUFFIX = ".json"
+DOCUMENT_SUFFIX = ".json"
 # Wider than a ULID: a document of another writer must be found, not ignored, whatever it calls itself.
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}\Z", re.ASCII)
 
 
 def intent_key(operation_id: str) -> str:
     """The key of a recovery sidecar. Raises ValueError for an id that cannot be part of a key."""
-    return f"{RECOVERIES}/{_checked(operation_id)}{_SUFFIX}"
+    return f"{RECOVERIES}/{_checked(operation_id)}{DOCUMENT_SUFFIX}"
 
 
 def approval_key(approval_id: str) -> str:
     """The key of an approval document. Raises ValueError for an id that cannot be part of a key."""
-    return f"{APPROVALS}/{_checked(approval_id)}{_SUFFIX}"
+    return f"{APPROVALS}/{_checked(approval_id)}{DOCUMENT_SUFFIX}"
 
 
 def record_key(changeset: str) -> str:
     """The key of the record of a changeset. Raises ValueError for a text that is not the key of a changeset."""
-    return f"{CHANGESETS}/{_checked_changeset(changeset)}{_SUFFIX}"
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}{DOCUMENT_SUFFIX}"
 
 
 def run_key(changeset: str) -> str:
     """The key of the run of a changeset. Raises ValueError for a text that is not the key of a changeset."""
-    return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{_SUFFIX}"
+    return f"{CHANGESETS}/{_checked_changeset(changeset)}.run{DOCUMENT_SUFFIX}"
 
 
 def events_key(changeset: str) -> str:
@@ -82,9 +87,16 @@ def batch_key(digest: str) -> str:
     return f"{CHANGESETS}/newest-{digest}.jsonl"
 
 
+def serving_key(replica: str) -> str:
+    """The key of the report of a query server. Raises ValueError for a text that is not the name of one."""
+    if not is_replica_name(replica):
+        raise ValueError(f"{replica[:64]!r} is not the name of a server")
+    return f"{SERVING}/{replica}{DOCUMENT_SUFFIX}"
+
+
 def document_id(name: str) -> str | None:
     """The id in a file name of the sidecar and approval folders; None for names of other files."""
-    return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
+    return name.removesuffix(DOCUMENT_SUFFIX) if name.endswith(DOCUMENT_SUFFIX) else None
 
 
 def blob_key(address: Address, digest: str) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
+from gitops.model.served import RevisionIdentity
 from gitops.policy.decide import PolicyEngine
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gitops.language.query import CheckedQuery
     from gitops.language.schema import Schema
 
-__all__ = ["Generation", "RevisionIdentity", "RuntimeState", "ServedGraph", "StoredQuery"]
+__all__ = ["Generation", "RuntimeState", "ServedGraph", "StoredQuery"]
 
 
 class RuntimeState(StrEnum):
@@ -24,23 +25,6 @@ class RuntimeState(StrEnum):
     OPEN = "open"
     DEFAULT_DENY = "default_deny"
     POLICY_ENABLED = "policy_enabled"
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionIdentity:
-    """Which revision it is: the digest of the applied state document, its number, and the configuration that it converged to.
-
-    `config_digest` is None where the last apply did not converge.
-    """
-
-    digest: str
-    state_revision: int
-    config_digest: str | None
-
-    @property
-    def converged(self) -> bool:
-        """Whether everything that was declared is applied."""
-        return self.config_digest is not None
 
 
 class StoredQuery:

@@ -18,7 +18,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.serving.generation import RevisionIdentity
+from gitops.model.served import RevisionIdentity
 from gitops.serving.process import Booted, BootInputs, ServingGeneration, boot_process
 from gitops.serving.texts import Compiled
 
@@ -42,14 +42,14 @@ class ReloadResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """An attempt: the digest that is served after it, the one that was offered, None where none could be read, and why.
+    """An attempt: the revision that is served after it, the one that was offered, None where none could be read, and why.
 
     `behind` is how many states the offered revision is newer, where it is not served.
     """
 
     result: ReloadResult
-    served: str
-    offered: str | None
+    served: RevisionIdentity
+    offered: RevisionIdentity | None
     problems: tuple[Diagnostic, ...] = ()
     behind: int = 0
 
@@ -63,8 +63,8 @@ class Reload:
         """As logs and answers have it."""
         return {
             "result": self.result.value,
-            "served_revision": f"sha256:{self.served}",
-            "offered_revision": None if self.offered is None else f"sha256:{self.offered}",
+            "served_revision": f"sha256:{self.served.digest}",
+            "offered_revision": None if self.offered is None else f"sha256:{self.offered.digest}",
             "codes": sorted(self.codes),
         }
 
@@ -79,14 +79,14 @@ class Reloader:
         *,
         compiled: Compiled,
         rows: Callable[[], ReadCache],
-        log: Callable[[Reload], None],
+        note: Callable[[Reload], None],
     ) -> None:
         """`compiled` and `rows` are those of the boot, of which `rows` gives the same cache each time.
 
-        `log` is called with each attempt but those that change nothing.
+        `note` is called with each attempt.
         """
         compiled.keep(source.current())
-        self._inputs, self._source, self._log = inputs, source, log
+        self._inputs, self._source, self._note = inputs, source, note
         self._compiled, self._rows = compiled, rows
         self._turn = threading.Lock()
         self._pending: Reload | None = None
@@ -101,8 +101,7 @@ class Reloader:
         with self._turn:
             made = self._attempt()
             self._pending = made if made.result in (ReloadResult.WAITING, ReloadResult.REFUSED) else None
-        if made.result is not ReloadResult.UNCHANGED:
-            self._log(made)
+            self._note(made)
         return made
 
     def _attempt(self) -> Reload:
@@ -112,25 +111,25 @@ class Reloader:
         except GitopsError as error:
             unreadable = Diagnostics()
             unreadable.add_error(error)
-            return Reload(ReloadResult.REFUSED, served.digest, None, tuple(unreadable))
+            return Reload(ReloadResult.REFUSED, served, None, tuple(unreadable))
         offered = None if booted.revision is None else booted.revision.identity
-        digest, problems = None if offered is None else offered.digest, booted.outcome.diagnostics
-        if digest == served.digest:
-            return Reload(ReloadResult.UNCHANGED, served.digest, digest)
+        problems = booted.outcome.diagnostics
+        if offered is not None and offered.digest == served.digest:
+            return Reload(ReloadResult.UNCHANGED, served, offered)
         if _is_interrupted(booted):
-            return Reload(ReloadResult.WAITING, served.digest, digest, problems, _behind(offered, served))
+            return Reload(ReloadResult.WAITING, served, offered, problems, _behind(offered, served))
         if offered is not None and offered.state_revision <= served.state_revision:
             rewound = Diagnostics()
             message = (
                 f"the ledger is at number {offered.state_revision} of its state; {served.state_revision} is served"
             )
             rewound.add(Code.REVISION_REWOUND, "state", message)
-            return Reload(ReloadResult.REFUSED, served.digest, digest, tuple(rewound))
+            return Reload(ReloadResult.REFUSED, served, offered, tuple(rewound))
         if booted.generation is None:
-            return Reload(ReloadResult.REFUSED, served.digest, digest, problems, _behind(offered, served))
+            return Reload(ReloadResult.REFUSED, served, offered, problems, _behind(offered, served))
         self._source.publish(booted.generation)
         self._compiled.keep(booted.generation)
-        return Reload(ReloadResult.EXCHANGED, booted.generation.revision.digest, digest, problems)
+        return Reload(ReloadResult.EXCHANGED, booted.generation.revision, offered, problems)
 
 
 def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:

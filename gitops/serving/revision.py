@@ -20,8 +20,8 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.ledger.port import IntentListing, LedgerReader, LedgerView
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, is_name, schema_address
-from gitops.model.ledger import LedgerState
-from gitops.serving.generation import RevisionIdentity
+from gitops.model.ledger import IntentKind, LedgerState
+from gitops.model.served import RevisionIdentity
 from gitops.storage.parallel import in_parallel
 
 __all__ = ["AppliedRevision", "AppliedText", "verify_revision"]
@@ -106,7 +106,7 @@ def verify_revision(
     if listing.problem is not None and not view.problems:
         # Of a ledger that cannot be read the operations cannot be listed either, for the same reason.
         found.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem, severity=Severity.ERROR)
-    broken = _interrupted(listing, found)
+    broken = _interrupted(listing, view.state, found)
     found.extend(view.problems)
     if not view.found:
         found.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
@@ -121,14 +121,24 @@ def _problem(form: Mapping[str, Any]) -> Diagnostic:
     )
 
 
-def _interrupted(listing: IntentListing, found: Diagnostics) -> Mapping[str, Sequence[Diagnostic]]:
-    """The problems of each graph that an interrupted operation may have left half-way; of which graph is unknown is fatal."""
+def _interrupted(
+    listing: IntentListing, state: LedgerState | None, found: Diagnostics
+) -> Mapping[str, Sequence[Diagnostic]]:
+    """The problems of each graph that an interrupted operation may have left half-way; of which graph is unknown is fatal.
+
+    A graph that has left the applied revision already is none of it while its data are deleted: servers have to let go of it
+    before.
+    """
     for each in listing.unreadable:
         found.add(each.code, f"{RECOVERIES}/{each.name}", each.detail, severity=Severity.ERROR)
     broken: dict[str, Diagnostics] = defaultdict(Diagnostics)
     for intent in listing.intents:
         detail = f"{intent.kind} of {intent.address} was interrupted, and is not settled"
         place = f"{RECOVERIES}/{intent.operation_id}.json"
+        if intent.kind is IntentKind.GRAPH_DELETE and state is not None and intent.address not in state.resources:
+            detail = f"{intent.address} has left the cluster, and its data are not deleted yet"
+            found.add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.WARNING)
+            continue
         broken[intent.graph_id].add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.ERROR)
     return {graph: tuple(problems) for graph, problems in broken.items()}
 

@@ -44,6 +44,7 @@ from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix, ledger_ref
 from gitops.ledger.heads import Heads
+from gitops.ledger.served import ServingReports
 from gitops.wiring.local import LocalRepository, open_commit_tree
 from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
@@ -372,4 +373,5 @@ class LocalProject(LocalRepository):
 
         at_hand = base is not None and not base.startswith("s3:")
         ledger, engine = self.ledger(rule, base), graph_engine(self._faults)
-        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base))
+        reports = None if base is None else ServingReports(lambda: open_store(base))
+        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)

@@ -15,6 +15,7 @@ from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.past import past_ledger
+from gitops.ledger.served import ServingReports
 from gitops.storage.address import StorageRootError, parse_storage
 from gitops.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at
 from gitops.wiring.system import SystemClock
@@ -69,6 +70,7 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
         engine=graph_engine(NoFaults()),
         graph_uri=lambda graph: graph_uri(root, graph),
         workers=workers_at(root),
+        reports=ServingReports(lambda: open_store(root)),
     )
     if source.revision is None:
         return stores

@@ -59,6 +59,7 @@ def folder_workspace(
     def open_stores(storage: str | None) -> Stores:
         # A command that only checks the folder opens no ledger.
         from gitops.ledger.folder import FolderLedger
+        from gitops.ledger.served import ServingReports
 
         root = storage_root(storage, folder)
         problem = None
@@ -74,6 +75,7 @@ def folder_workspace(
             graph_uri=lambda graph: graph_uri(root, graph),
             data_problem=problem,
             workers=workers_at(root),
+            reports=ServingReports(lambda: open_store(root)),
         )
 
     return Workspace(

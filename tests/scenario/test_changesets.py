@@ -9,8 +9,7 @@ import pytest
 
 from gitops.changesets.journal import Journal
 from gitops.changesets.lifecycle import replay
-from gitops.cluster.workspace import Drain
-from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.errors import ConflictError
 from gitops.ledger.changesets import EVENT
 from gitops.model.address import Address
 from gitops.model.changeset import Changeset, ChangesetState, Created, EventDraft, RollingBack, RuntimeState
@@ -390,31 +389,6 @@ def test_a_run_that_lands_what_it_can_and_died_has_failed(cluster: Cluster) -> N
     assert stored(cluster, open_one.key).state is ChangesetState.FAILED
     assert changeset(outcome).key != open_one.key
     assert cluster.ledger().changesets().open == ()
-
-
-class Served:
-    """An observer of what is served, which waits until a server is new enough."""
-
-    def __init__(self, revision: int) -> None:
-        self.revision = revision
-
-    def wait(self, revision: int) -> Drain:
-        if self.revision < revision:
-            raise GitopsError("remote_unreachable", f"revision {self.revision} is still served")
-        return Drain(5, f"revision {self.revision} is served")
-
-
-def test_19_data_stay_while_an_earlier_revision_is_served(cluster: Cluster) -> None:
-    delete_graph(cluster)
-    served = Served(cluster.state.revision)
-    outcome = cluster.apply(atomic=True, served=served)
-    record = stored(cluster, changeset(outcome).key)
-    assert record.state is ChangesetState.COMMITTED
-    assert cluster.live("old") == SCHEMA
-    served.revision = cluster.state.revision
-    assert cluster.apply(atomic=True, served=served).ok
-    assert stored(cluster, record.key).state is ChangesetState.FINALIZED
-    assert cluster.uri("old") not in cluster.twin.dump()
 
 
 def two_pivots(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ from gitops.apply.refresh import import_cluster, refresh
 from gitops.approving.approve import approve
 from gitops.cluster.status import force_unlock, status
 from gitops.cluster.validate import validate
-from gitops.cluster.workspace import ServedRevision, Stores, Workspace
+from gitops.cluster.workspace import Stores, Workspace
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
 from gitops.core.diagnostics import Diagnostic
@@ -32,6 +32,7 @@ from gitops.ledger.documents import read_state, write_lock, write_state
 from gitops.ledger.folder import FolderLedger
 from gitops.ledger.layout import LOCK, STATE, graph_root
 from gitops.ledger.port import LedgerStore
+from gitops.ledger.served import ServingReports
 from gitops.model.address import Address
 from gitops.model.change import Change
 from gitops.model.ledger import AppliedResource, LedgerState, LockInfo
@@ -54,6 +55,7 @@ from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
 from tests.support.memory_ledger import MemoryLedger
+from tests.support.memory_store import MemoryStore
 
 SCHEMA = "node Person {\n  handle: String @key\n  born: I32?\n}\n"
 WIDER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\n"
@@ -115,6 +117,8 @@ class Cluster:
         self.twin = MemoryEngine()
         self.engine: GraphEngine = engine or self.twin
         self._memory = MemoryLedger(clock=self.clock) if memory else None
+        files = MemoryStore() if memory else LocalStore(self.folder)
+        self.reports = ServingReports(lambda: files)
         self.options: dict[str, Any] = {"metadata": {"name": "library"}}
         self.graphs: dict[str, dict[str, str]] = {"knowledge": {"find_person": "people.gq"}}
         self.policies: dict[str, list[str]] = {"base": ["knowledge"]}
@@ -260,7 +264,9 @@ class Cluster:
         return Workspace(
             tree=FolderTree(self.folder, confined=False),
             config_dir=str(self.folder),
-            open_stores=lambda _storage: Stores(self._ledger(faults or NoFaults()), self.engine, self.uri),
+            open_stores=lambda _storage: Stores(
+                self._ledger(faults or NoFaults()), self.engine, self.uri, reports=self.reports
+            ),
             provider=ClusterProvider,
             clock=self.clock,
             ids=self.ids,
@@ -288,10 +294,9 @@ class Cluster:
         *,
         fail_fast: bool = False,
         atomic: bool = False,
-        served: ServedRevision | None = None,
     ) -> ApplyOutcome:
         workspace = self.workspace(actor, faults)
-        return apply(replace(workspace, fail_fast=fail_fast, atomic=atomic, served=served))
+        return apply(replace(workspace, fail_fast=fail_fast, atomic=atomic))
 
     def ledger(self) -> LedgerStore:
         """The ledger, as another program opens it."""

@@ -19,9 +19,10 @@ from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph import ReadCache, open_snapshot
 from gitops.language.query import check_query, parse_queries
+from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Bundle
 from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
-from gitops.serving.generation import Generation, RevisionIdentity, RuntimeState, ServedGraph, StoredQuery
+from gitops.serving.generation import Generation, RuntimeState, ServedGraph, StoredQuery
 from gitops.serving.http.admin import AdminApp
 from gitops.serving.http.app import HttpApp
 from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer

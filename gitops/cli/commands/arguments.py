@@ -180,6 +180,16 @@ def own_host_and_port(text: str) -> tuple[str, int]:
     return host_and_port(text if ":" in port else f"127.0.0.1:{port}")
 
 
+def replica(text: str) -> str:
+    """The name of a server: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is a letter or a digit."""
+    # As `gitops.model.served` has it, which would make every command slower.
+    if not re.match(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", text, re.ASCII):
+        raise ArgumentTypeError(
+            f"'{text[:70]}': use 1 to 63 letters, digits, '.', '_' and '-', with one of the first two in front"
+        )
+    return text
+
+
 REQUEST = Argument("--request", "N", "use change request N, as it would be merged", type=count)
 APPLYING = (
     # A thread each; on a disk more would only compete for it, and a bucket keeps its callers waiting.
@@ -213,6 +223,14 @@ APPLYING = (
         "with --atomic: take back what was prepared, or leave it to be looked at (default: apply.on_failure of gitops.yaml, else "
         "rollback)",
         default=None,
+    ),
+    Argument(
+        "--wait-serving",
+        "DURATION",
+        "afterwards, wait so long until every query server that reports serves what is applied (without a duration: 2m)",
+        type=duration,
+        nargs="?",
+        const="2m",
     ),
     flag("--keep-data-here", "allow graph data in a CI checkout"),
     Argument("--events", "FILE", "write each event of the run to FILE, as a line of JSON"),

@@ -14,6 +14,7 @@ from gitops.cli.commands.arguments import (
     flag,
     host_and_port,
     own_host_and_port,
+    replica,
     up_to,
 )
 
@@ -156,6 +157,14 @@ SERVE = Command(
         type=duration,
         default="30s",
     ),
+    Argument(
+        "--replica",
+        "NAME",
+        "name of this server in its reports of what it serves; no other server of the cluster may have it "
+        "(default: the name of the host, and random characters)",
+        type=replica,
+    ),
+    flag("--no-report", "do not report what is served: write nothing to the storage of the cluster"),
     Argument("uri", "URI", "refused beside --cluster, like --target and --config", nargs="?"),
     Argument("--target", "NAME", "refused beside --cluster"),
     Argument("--config", "FILE", "refused beside --cluster"),

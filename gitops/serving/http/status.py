@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gitops.core.dataclass import dataclass
+from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Action
 from gitops.policy.decide import AccessRequest
 from gitops.serving.access import authenticate, authorize
-from gitops.serving.generation import Generation, RevisionIdentity
+from gitops.serving.generation import Generation
 from gitops.serving.http.context import HttpContext
 from gitops.serving.problem import ProblemError
 from gitops.serving.process import ServingGeneration

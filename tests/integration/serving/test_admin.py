@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph import ReadCache
+from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Action, Bundle, Rule
 from gitops.policy.decide import AccessDecision, AccessRequest
 from gitops.serving import metrics as module
@@ -37,7 +38,8 @@ from tests.support.query_server import BundleEngine, generation, running, served
 
 CONTRACT = ROOT / "tests/data/serving/metrics.tsv"
 ADMINS = Bundle({"admins": ("ada",)}, rules=(Rule("list", "admins", (Action.GRAPH_LIST,)),))
-NEWER, TAB = "cd" * 32, "\t"
+SERVED, NEWER = RevisionIdentity("ab" * 32, 1, None), RevisionIdentity("cd" * 32, 3, None)
+TAB = "\t"
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +53,7 @@ def own_numbers(monkeypatch) -> Iterator[None]:
 def refused() -> Reload:
     found = Diagnostics()
     found.add(Code.STORED_QUERY_CHECK_FAILED, "query.towns.town", "it does not fit")
-    return Reload(ReloadResult.REFUSED, "ab" * 32, NEWER, tuple(found), behind=2)
+    return Reload(ReloadResult.REFUSED, SERVED, NEWER, tuple(found), behind=2)
 
 
 def two_graphs() -> Generation:

@@ -11,13 +11,14 @@ from gitops.cluster.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.faults import NoFaults
 from gitops.graph import ReadCache
 from gitops.ledger.layout import STATE
 from gitops.policy.bundle import Action, Bundle, Rule
 from gitops.serving.boot import BootRules
 from gitops.serving.generation import Generation
 from gitops.serving.process import BootInputs, ServingGeneration, boot_process
-from gitops.serving.reload import Reloader, ReloadResult, Watch
+from gitops.serving.reload import Reload, Reloader, ReloadResult, Watch
 from gitops.serving.texts import Compiled
 from tests.support.cluster import QUERY, WIDER, Cluster, FailAt
 from tests.support.query_server import BundleEngine, generation, running, tokens
@@ -30,20 +31,26 @@ class Process:
 
     def __init__(self, cluster: Cluster, **rules: bool) -> None:
         self.cluster, self.log, self.down = cluster, [], None
-        inputs = BootInputs("here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True)
+        self.inputs = inputs = BootInputs(
+            "here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True
+        )
         self.compiled = Compiled()
         booted = boot_process(inputs, compiled=self.compiled)
         self.source = ServingGeneration(booted.generation, cluster.clock.now)
-        self.reloader = Reloader(inputs, self.source, compiled=self.compiled, rows=ReadCache, log=self.log.append)
+        self.reloader = Reloader(inputs, self.source, compiled=self.compiled, rows=ReadCache, note=self.note)
 
     def stores(self, _: object) -> Stores:
         if self.down is not None:
             raise self.down
         return self.cluster.workspace().open_stores(None)
 
+    def note(self, made: Reload) -> None:
+        if made.result is not ReloadResult.UNCHANGED:
+            self.log.append(made)
+
     def reload(self) -> tuple[ReloadResult, list[str]]:
         made = self.reloader.reload()
-        assert made.served == self.source.current().revision.digest
+        assert made.served == self.source.current().revision
         return made.result, list(made.form["codes"])
 
     @property
@@ -203,3 +210,26 @@ def test_a_watch_reloads_what_is_new_and_tries_what_was_refused_again_later(clus
     process.down = RemoteError(Code.STORAGE_FAILED, "the bucket does not answer")
     watch.look()
     assert [each.result for each in process.log] == [ReloadResult.REFUSED, ReloadResult.EXCHANGED]
+
+
+def test_a_graph_that_has_left_is_let_go_of_before_its_data_are_deleted(cluster):
+    """The delete is announced before the commit, and waits for the servers behind it."""
+    cluster.graphs["old"] = {}
+    cluster.save()
+    cluster.converge()
+    process = Process(cluster)
+    del cluster.graphs["old"]
+    cluster.save()
+    assert cluster.approve("graph.old").ok
+    seen = []
+
+    class Look(NoFaults):
+        def reach(self, point: str) -> None:
+            if point == "changeset.commit.after_write":
+                assert cluster.sidecars
+                seen.append(process.reload())
+                seen.append(process.served)
+
+    assert cluster.apply(faults=Look(), atomic=True).converged
+    assert seen == [(ReloadResult.EXCHANGED, []), {"knowledge": ["find_person"]}]
+    assert boot_process(process.inputs).outcome.ok

@@ -89,6 +89,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.ledger.documents.SOUND": {1: ("sound_1.json",)},
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.ledger.runs.RUN": {1: ("changesets/run_1.json",)},
+    "gitops.ledger.served.SERVER_REPORT": {1: ("serving/report_1.json", "serving/report_1.refused.json")},
     "gitops.server.documents.EVENT": {
         1: (
             "queue/event_1.comment.json",

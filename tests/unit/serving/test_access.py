@@ -11,10 +11,11 @@ import pytest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
+from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
 from gitops.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.serving.access import DECISIONS, authenticate, authorize, classify
-from gitops.serving.generation import Generation, RevisionIdentity, RuntimeState, ServedGraph
+from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.problem import ProblemError
 from gitops.serving.tokens import BearerTokens, load_tokens
 

@@ -1,0 +1,122 @@
+"""What each query server reports of the revision that it serves, and how that compares with what is applied.
+
+1. A report is a hint for those who wait: it never decides what is applied.
+2. A report counts for the time that it states. A server that dies takes nothing back, and is gone when that time is over.
+3. A server serves a revision that it accepted; one that it was offered and did not accept is refused, if it says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from gitops.core.clock import parse_timestamp
+from gitops.core.dataclass import dataclass
+
+__all__ = [
+    "Follows",
+    "Replica",
+    "RevisionIdentity",
+    "ServerReport",
+    "ServingState",
+    "is_replica_name",
+    "live_replicas",
+]
+
+_SKEW = timedelta(minutes=2)
+"""How far the clock of a server may be ahead: a report from the future would never expire."""
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionIdentity:
+    """Which revision it is: the digest of the applied state document, its number, and the configuration that it converged to.
+
+    `config_digest` is None where the last apply did not converge.
+    """
+
+    digest: str
+    state_revision: int
+    config_digest: str | None
+
+    @property
+    def converged(self) -> bool:
+        """Whether everything that was declared is applied."""
+        return self.config_digest is not None
+
+
+class Follows(StrEnum):
+    """When a server looks for a newer revision: by itself, when a signal or a request asks it to, or never."""
+
+    WATCH = "watch"
+    ASKED = "asked"
+    NEVER = "never"
+
+
+class ServingState(StrEnum):
+    """How what a server serves compares with what is applied."""
+
+    SERVES = "serves"
+    BEHIND = "behind"
+    REFUSES = "refuses"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What one server says of itself at the time `at`, which counts for `ttl_s` seconds.
+
+    `cluster` is what the server was asked to serve, for people. `accepted` is the revision that it answers from, `offered` the
+    newest one that it has seen, None where it could not read it, and `codes` say why that was refused.
+    """
+
+    replica: str
+    cluster: str
+    follows: Follows
+    accepted: RevisionIdentity
+    offered: RevisionIdentity | None
+    codes: tuple[str, ...]
+    at: str
+    ttl_s: int
+
+    def age(self, now: datetime) -> timedelta:
+        """How old it is; negative for one from the future."""
+        return now - (parse_timestamp(self.at) or datetime.min.replace(tzinfo=UTC))
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether it counts."""
+        return -_SKEW <= self.age(now) < timedelta(seconds=self.ttl_s)
+
+    def compared_with(self, applied: RevisionIdentity) -> ServingState:
+        """How it compares with what is applied; a server may have seen a newer revision already."""
+        if _is_at(self.accepted, applied):
+            return ServingState.SERVES
+        refused = self.codes and self.offered is not None and _is_at(self.offered, applied)
+        return ServingState.REFUSES if refused else ServingState.BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A live server: its report, how old that is, and whether it serves what is applied."""
+
+    report: ServerReport
+    state: ServingState
+    age_s: int
+
+
+def live_replicas(reports: Iterable[ServerReport], applied: RevisionIdentity, now: datetime) -> tuple[Replica, ...]:
+    """The live servers among those that reported, in order of their names."""
+    live = sorted((each for each in reports if each.is_live(now)), key=lambda each: each.replica)
+    return tuple(
+        Replica(each, each.compared_with(applied), max(0, int(each.age(now).total_seconds()))) for each in live
+    )
+
+
+def is_replica_name(name: str) -> bool:
+    """Whether a server may have this name: 1 to 63 letters, digits, `.`, `_` and `-`, of which the first is none of the marks."""
+    return _NAME.match(name) is not None
+
+
+def _is_at(revision: RevisionIdentity, applied: RevisionIdentity) -> bool:
+    return revision.digest == applied.digest or revision.state_revision > applied.state_revision
