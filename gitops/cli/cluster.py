@@ -19,7 +19,10 @@ _WITHOUT_EFFECTS = {
     "on_failure": "is about what an apply has prepared, and a dry run prepares nothing",
     "run": "records how long changes took, and a dry run carries none out",
     "gantt": "draws how long changes took, and a dry run carries none out",
+    "wait_serving": "waits for servers to serve what is applied, and a dry run applies nothing",
 }
+_NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
+"""The exit codes of an apply that went well, where servers do not follow."""
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
 
 if TYPE_CHECKING:
@@ -117,11 +120,11 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
 
     local = project_of(options)
     if local is None:
-        return run(_with_compile_cache(folder_of(options, None), options))
+        return run(_with_compile_cache(folder_of(options, None), options), serving=options.serving)
     local.list_once()
     chosen = options.cluster is not None or options.config is not None
     rules = (local.rule(options.cluster, options.config),) if chosen else local.project.clusters() or (local.rule(),)
-    found = {f"{rule.environment}/{rule.name}": status_of(local, rule) for rule in rules}
+    found = {f"{rule.environment}/{rule.name}": status_of(local, rule, serving=options.serving) for rule in rules}
     if len(found) == 1:
         return next(iter(found.values()))
     if options.json:
@@ -137,13 +140,13 @@ def status(options: argparse.Namespace) -> VerbOutcome | int:
     return OK if all(each.ok for each in found.values()) else FAILED
 
 
-def status_of(local: LocalProject, rule: ClusterRule) -> StatusOutcome:
-    """The status of a cluster; what keeps its ledger from being read is a problem of this cluster alone."""
+def status_of(local: LocalProject, rule: ClusterRule, *, serving: bool = False) -> StatusOutcome:
+    """The status of a cluster, `serving` as there; what keeps its ledger from being read is a problem of this cluster alone."""
     from gitops.cluster.status import status as run
     from gitops.model.outcome import StatusOutcome
 
     try:
-        return run(local.workspace(rule, None, in_place=True))
+        return run(local.workspace(rule, None, in_place=True), serving=serving)
     except GitopsError as error:
         problems = Diagnostics()
         problems.add_error(error)
@@ -170,7 +173,8 @@ def apply(options: argparse.Namespace, again: Changeset | None = None) -> int:
     with heeding_signals() as cancel:
         with watching(options) as on_event:
             outcome = _applied(options, on_event, cancel, again, dry_run=dry_run)
-        return show(outcome, options)
+        code = show(outcome, options)
+        return next((_NOT_SERVED[each.code] for each in outcome.diagnostics if each.code in _NOT_SERVED), code)
 
 
 def _applied(
@@ -192,8 +196,16 @@ def _applied(
         watched = replace(as_chosen(workspace, options), on_event=on_event, cancel=cancel)
         return watched if again is None else replace(watched, atomic=again.atomic, changeset=next_attempt(again, actor))
 
+    def carried_out(workspace: Workspace) -> ApplyOutcome:
+        outcome = run(workspace)
+        if options.wait_serving is None:
+            return outcome
+        from gitops.apply.serving import await_served
+
+        return await_served(workspace, outcome, options.wait_serving)
+
     if local is None:
-        return run(prepared(folder_of(options, actor)))
+        return carried_out(prepared(folder_of(options, actor)))
     from gitops.bot.move_cluster import move_cluster
 
     if not dry_run:
@@ -204,7 +216,7 @@ def _applied(
     if moved.outcome is not None and (moved.refused or moved.rule is None):
         return moved.outcome
     workspace = local.workspace(moved.rule or rule, actor, in_place=True)
-    outcome = run(prepared(workspace))
+    outcome = carried_out(prepared(workspace))
     return replace(outcome, diagnostics=(*moved.waits, *outcome.diagnostics))
 
 

@@ -18,6 +18,7 @@ from gitops.cluster.observations import (
     verify_catalog,
     warn_of_intents,
 )
+from gitops.cluster.serving import revision_of, servers
 from gitops.cluster.validate import load_advice
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
@@ -30,8 +31,10 @@ from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
 
 
-def status(workspace: Workspace) -> StatusOutcome:
-    """Report state, lock, pending recoveries and the condition of the catalog.
+def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
+    """Report state, lock, pending recoveries, the condition of the catalog, and who serves what.
+
+    The reports of servers are read where data are at hand, and with `serving` in a bucket too, which needs credentials.
 
     Lock and recoveries are read even if the header of cluster.yaml has errors, as long as it says where they are; the
     ledger is read only under a header without errors. What else is wrong with the folder is left to `validate`.
@@ -42,7 +45,8 @@ def status(workspace: Workspace) -> StatusOutcome:
     header_problems = Diagnostics()
     header = header_of(cluster, header_problems)
     try:
-        ledger = workspace.open_stores(declared_storage(cluster)).ledger
+        stores = workspace.open_stores(declared_storage(cluster))
+        ledger = stores.ledger
     except (GitopsError, StorageRootError) as error:
         if isinstance(error, GitopsError):  # the other one is among the problems of the header
             header_problems.add_error(error)
@@ -67,6 +71,9 @@ def status(workspace: Workspace) -> StatusOutcome:
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
     except GitopsError as error:
         problems.add_error(error)
+    applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
+    if applied is not None and stores.reports is not None and (serving or stores.data_at_hand):
+        seen_servers = servers(stores.reports, applied, workspace.clock.now(), problems)
     return StatusOutcome(
         config_dir=workspace.config_dir,
         observations=observe(ledger, view, held, workspace.clock.now()),
@@ -74,6 +81,7 @@ def status(workspace: Workspace) -> StatusOutcome:
         in_sync=None if problems.has_errors else _in_sync(workspace, view),
         entry=view.entry,
         approvers=_approvers(view),
+        serving=seen_servers,
         diagnostics=tuple(problems),
     )
 

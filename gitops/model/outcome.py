@@ -17,6 +17,7 @@ from gitops.model.changeset import Changeset, Orphan
 from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
+from gitops.model.served import Replica
 
 # What is reported of changes that wait, be it for an approval of their own or for one of what they need.
 _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, Code.CLUSTER_CHANGE_PENDING})
@@ -123,7 +124,8 @@ class ApplyOutcome(VerbOutcome):
     `debts` are open then: emergencies that wait for a second person. `republished` are the queries among the changes whose own
     text stays while their file changes. `plan` is what was carried out, and `changesets` record it, one for each of its parts.
     `dry_run` are the nodes of a dry run in the order of their starts, None for a run that has effects: the rest is then what
-    that would report, but for the ledger, which is as before.
+    that would report, but for the ledger, which is as before. `serving` are the live servers when the wait for them ended, None
+    where none was asked for.
     """
 
     observations: StateObservations
@@ -143,6 +145,7 @@ class ApplyOutcome(VerbOutcome):
     plan: Plan | None = None
     changesets: tuple[Changeset, ...] = ()
     dry_run: tuple[ExecNode, ...] | None = None
+    serving: tuple[Replica, ...] | None = None
 
     @property
     def applied_count(self) -> int:
@@ -218,7 +221,8 @@ class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
 
     `in_sync` is None where that is not known: without a ledger, or if the folder has errors. `entry` is the newest one of a
-    branch ledger, and `approvers` are those who may approve what waits.
+    branch ledger, and `approvers` are those who may approve what waits. `serving` are the live servers that report,
+    None where their reports were not read.
     """
 
     observations: StateObservations = StateObservations()
@@ -226,6 +230,7 @@ class StatusOutcome(VerbOutcome):
     in_sync: bool | None = None
     entry: LedgerEntry | None = None
     approvers: tuple[str, ...] = ()
+    serving: tuple[Replica, ...] | None = None
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:

@@ -32,6 +32,7 @@ from gitops.model.outcome import (
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible_json
+from gitops.render.serving import serving_form
 from gitops.render.undo import undo_forms
 
 if TYPE_CHECKING:
@@ -103,11 +104,13 @@ def _form(outcome: VerbOutcome) -> Form:
                 from gitops.render.dry_run import dry_run_form
 
                 form |= dry_run_form(outcome)
+            form |= serving_form(outcome.serving)
         case ApproveOutcome():
             form |= _approve(outcome)
         case StatusOutcome(state=state):
             form["state_observations"] = _observations(outcome.observations)
             form |= _answers(outcome)
+            form |= serving_form(outcome.serving)
             form["resource_digests"] = state.digests() if state else {}
             form |= _recorded(state)
         case RefreshOutcome(state=state):

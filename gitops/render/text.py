@@ -34,6 +34,7 @@ from gitops.model.plan import NodeOutcome, Plan, first_failure
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
+from gitops.render.serving import serving_lines, serving_parts
 from gitops.render.undo import undo_lines
 
 _NAMES = 5
@@ -282,7 +283,7 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
         converged, written = (str(flag).lower() for flag in (outcome.converged, outcome.state_written))
         revision = outcome.observations.state_revision
         lines.append(f"  state: revision {revision}, converged: {converged}, written: {written}")
-    return lines
+    return [*lines, *serving_lines(outcome.serving)]
 
 
 def _first(outcome: ApplyOutcome) -> str:
@@ -311,6 +312,7 @@ def _status(outcome: StatusOutcome) -> list[str]:
     lines += [f"  waits: {name}: {record.message}{may}" for name, record in outcome.waiting.items()]
     lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
     lines.append(f"  debts: {len(open_debts(outcome.state)) or 'none'}")
+    lines += serving_lines(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
     if seen.applied_config_digest is not None:
@@ -331,6 +333,7 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     parts += [f"waits: {', '.join(outcome.waiting)}"] if outcome.waiting else []
     parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
+    parts += serving_parts(outcome.serving)
     parts += ["locked"] if outcome.observations.held.held else []
     parts += [] if outcome.entry is None else [f"entry {_last(outcome.entry)}"]
     return visible(f"{place}: {'; '.join(parts)}")

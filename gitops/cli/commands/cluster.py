@@ -75,9 +75,11 @@ SETUP_COMMANDS = (
 )
 
 
-def _with_ledger(name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group) -> Command:
+def _with_ledger(
+    name: str, summary: str, verb: str, inputs: str, *arguments: Argument | Group, epilog: str = ""
+) -> Command:
     """A command that calls one verb on the ledger of a cluster, in its folder or on its branch."""
-    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs)
+    return Command(name, summary, verb, CONFIG, *arguments, PROJECT, inputs=inputs, epilog=epilog)
 
 
 CLUSTER_COMMANDS = (
@@ -117,6 +119,8 @@ CLUSTER_COMMANDS = (
         "",
         flag("--dry-run", "say what would be applied, and in which order; nothing is written, and no lock is taken"),
         *APPLYING,
+        epilog="exit codes: 0 applied, and served if that was waited for; 1 failed; 3 applied, and not served in time; "
+        "4 applied, and a server refuses it",
     ),
     Command(
         "approve",
@@ -164,6 +168,10 @@ CLUSTER_COMMANDS = (
         "show whether a cluster is in sync, what waits for whom, and who applied last; several clusters get one line each",
         f"{_CLUSTER}:status",
         CONFIG,
+        flag(
+            "--serving",
+            "show who serves what also where the reports of servers are in a bucket, which needs credentials",
+        ),
         _NO_CACHE,
         PROJECT,
     ),

@@ -11,12 +11,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gitops.core.canonical import digest
+from gitops.core.clock import parse_timestamp
+from gitops.ledger.served import SERVER_REPORT
 from tests.support.cluster import QUERY, Cluster, lance_engine
 from tests.support.loop import LEDGER, Loop
 from tests.support.prefork import PROGRAM
@@ -324,3 +327,93 @@ def history(loop: Loop) -> Iterator[tuple[str, bytes]]:
         commit = loop.store.commit(head)
         yield head, loop.store.read(commit.tree, "__cluster/state.json") or b""
         head = next(iter(commit.parents), None)
+
+
+def replica_at(folder: Path, name: str) -> Path:
+    """The report of a server, which it has written already."""
+    return folder / f"__cluster/serving/{name}.json"
+
+
+def program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run another command on the cluster."""
+    command = [*PROGRAM, *arguments, "--config", str(folder)]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_an_apply_waits_until_a_server_serves_it(folder):
+    """The server reports, follows, is waited for, and takes its report back; one that is killed leaves it to expire."""
+    with serving("--cluster", str(folder), "--unauthenticated", "--watch", "1s", "--replica", "web-1") as server:
+        server.await_line("reports what it serves as web-1")
+        cluster = Cluster(folder, engine=lance_engine())
+        cluster.write("people.gq", QUERY.replace("find_person", "other"))
+        cluster.graphs, cluster.policies = {"knowledge": {"other": "people.gq"}}, {}
+        cluster.save()
+        applied = program(folder, "apply", "--wait-serving", "--json")
+        assert applied.returncode == 0, applied.stdout + applied.stderr
+        ((state, replica),) = [(each["state"], each["replica"]) for each in json.loads(applied.stdout)["serving"]]
+        assert (state, replica) == ("serves", "web-1")
+        served = server.client.get("/healthz").headers["Omnigraph-Applied-Revision"]
+        assert served == f"sha256:{digest((folder / '__cluster/state.json').read_bytes())}"
+        assert server.stop() == 0
+        assert not replica_at(folder, "web-1").exists()
+
+
+@pytest.mark.slow
+def test_several_processes_are_one_server_whose_report_outlives_a_kill(folder):
+    arguments = ("--cluster", str(folder), "--unauthenticated", "--workers", "2", "--replica", "web-2")
+    with serving(*arguments) as server:
+        server.await_line("reports what it serves as web-2")
+        cluster = Cluster(folder, engine=lance_engine())
+        cluster.write("people.gq", QUERY.replace("find_person", "other"))
+        cluster.graphs, cluster.policies = {"knowledge": {"other": "people.gq"}}, {}
+        cluster.save()
+        late = program(folder, "apply", "--wait-serving=1s", "--json")
+        assert late.returncode == 3
+        assert [each["code"] for each in json.loads(late.stdout)["diagnostics"]] == ["serving_not_reached"]
+        assert "behind, and looks for a newer one only when asked" in program(folder, "status").stdout
+        server.process.send_signal(signal.SIGHUP)
+        assert program(folder, "apply", "--wait-serving").returncode == 0
+        for worker in server.workers:
+            os.kill(worker, signal.SIGSTOP)
+        workers = server.workers
+        server.process.kill()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        report = SERVER_REPORT.read(replica_at(folder, "web-2").read_bytes())
+        written = parse_timestamp(report.at)
+        assert report.is_live(written)
+        assert not report.is_live(written + timedelta(seconds=report.ttl_s))
+
+
+@pytest.mark.slow
+def test_a_server_that_refuses_what_is_applied_is_named_with_what_to_do(folder):
+    with serving("--cluster", str(folder), "--unauthenticated", "--replica", "web-3") as server:
+        server.await_line("reports what it serves as web-3")
+        cluster = Cluster(folder, engine=lance_engine())
+        other = QUERY.replace("find_person", "other")
+        cluster.write("people.gq", other)
+        cluster.graphs, cluster.policies = {"knowledge": {"other": "people.gq"}}, {}
+        cluster.save()
+        cluster.converge()
+        blob = folder / f"__cluster/resources/query/knowledge/other/{digest(other.encode())}.gq"
+        blob.write_bytes(b"tampered while running")
+        server.process.send_signal(signal.SIGHUP)
+        server.await_line("result=refused")
+        refused = program(folder, "apply", "--wait-serving")
+        assert refused.returncode == 4, refused.stdout + refused.stderr
+        assert "web-3 refuses revision" in refused.stdout
+        assert "catalog_payload_digest_mismatch" in refused.stdout
+        assert "fix: " in refused.stdout
+
+
+@pytest.mark.slow
+def test_a_server_that_may_not_report_warns_of_it_and_serves(folder):
+    (folder / "__cluster/serving").write_text("in the way", "utf-8")
+    with serving("--cluster", str(folder), "--unauthenticated", "--replica", "web-4") as server:
+        server.await_line("what is served is not reported")
+        assert server.client.get("/graphs/knowledge/queries").status_code == 200
+        assert server.stop() == 0
+    (folder / "__cluster/serving").unlink()
+    with serving("--cluster", str(folder), "--unauthenticated", "--no-report") as server:
+        assert server.stop() == 0
+    assert not (folder / "__cluster/serving").exists()
