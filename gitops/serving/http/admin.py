@@ -28,6 +28,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _STRICT = Parameter("strict", "1 for no quarantined graph and no refused revision.")
 _READS = ("GET", "HEAD")
+_LONGEST_TOKEN = 8192
 
 
 class AdminApp:
@@ -84,14 +85,19 @@ class AdminApp:
             raise ProblemError(ApiProblem(405, ApiCode.METHOD_NOT_ALLOWED, message, headers=headers))
         return found
 
+    async def _look(self, question: Mapping[str, Any]) -> Asked:
+        asked = await self._ask(question)
+        self._started = self._started or len(asked.statuses) == self._workers
+        return asked
+
     async def _startup(self, scope: Scope) -> Answer:
         read_parameters(scope["query_string"], ())
-        self._started = self._started or len((await self._ask({})).statuses) == self._workers
+        await self._look({})
         return json_answer({"started": self._started}, 200 if self._started else 503)
 
     async def _live(self, scope: Scope) -> Answer:
         read_parameters(scope["query_string"], ())
-        silent = (await self._ask({})).silent
+        silent = (await self._look({})).silent
         return json_answer({"live": silent == 0, "workers": {"silent": silent}}, 503 if silent else 200)
 
     async def _ready(self, scope: Scope) -> Answer:
@@ -99,7 +105,7 @@ class AdminApp:
         if strict not in ("0", "1"):
             raise bad_request("strict is 0 or 1")
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-        asked = await self._ask({"authorization": given})
+        asked = await self._look({"authorization": given if sum(map(len, given)) <= _LONGEST_TOKEN else []})
         missing, reasons, form = self._workers - len(asked.statuses), list[str](), dict[str, Any]()
         if missing:
             reasons.append(f"{missing} of {self._workers} workers do not answer")
@@ -116,7 +122,7 @@ class AdminApp:
 
     async def _metrics(self, scope: Scope) -> Answer:
         read_parameters(scope["query_string"], ())
-        media_type, text = self._numbers(await self._ask({"graphs": True}))
+        media_type, text = self._numbers(await self._look({"graphs": True}))
         return Answer(200, text, media_type)
 
 

@@ -98,9 +98,11 @@ class StatusDoor:
         return await asyncio.start_unix_server(self._answer, self._place)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        question = json.loads(await reader.readline() or b"{}")
-        writer.write(json.dumps(self.status(question).form).encode())
-        writer.close()
+        try:
+            question = json.loads(await reader.readline() or b"{}")
+            writer.write(json.dumps(self.status(question).form).encode() + b"\n")
+        finally:
+            writer.close()
 
     def status(self, question: Mapping[str, Any]) -> WorkerStatus:
         """What this process is at; with the ids of graphs for `{"graphs": true}`, and for an actor who may list them."""
@@ -149,25 +151,29 @@ class Asked:
 
 async def ask_workers(folder: Path, workers: int, question: Mapping[str, Any]) -> Asked:
     """Ask all workers at the same time; one that is not there, or ends over the question, is left out."""
-    answers = await asyncio.gather(*(_ask(folder / str(number), question) for number in range(workers)))
+    line = json.dumps(question).encode() + b"\n"
+    answers = await asyncio.gather(*(_ask(folder / str(number), line) for number in range(workers)))
     statuses = [WorkerStatus.of_form(json.loads(each)) for each in answers if each]
     return Asked(tuple(statuses), answers.count(None))
 
 
-async def _ask(place: Path, question: Mapping[str, Any]) -> bytes | None:
+async def _ask(place: Path, line: bytes) -> bytes | None:
     """The answer, empty where there is no worker, None where it came too late."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             reader, writer = await asyncio.open_unix_connection(_socket(place))
             try:
-                writer.write(json.dumps(question).encode() + b"\n")
-                return await reader.read()
+                writer.write(line)
+                answer = await reader.read()
+                # A worker that ended over its answer has not answered.
+                return answer if answer.endswith(b"\n") else b""
             finally:
                 writer.close()
-    except TimeoutError:
-        return None
-    except OSError:
+    except (FileNotFoundError, ConnectionError):
         return b""
+    except OSError:
+        # It came too late; or one that hangs for long has as many questions waiting as its socket takes.
+        return None
 
 
 def _socket(place: Path) -> Path:

@@ -168,7 +168,7 @@ def test_an_admin_address_that_is_taken_is_refused(converged):
 
 
 @pytest.mark.slow
-def test_the_admin_address_sums_workers_and_what_was_counted_stays(converged, tmp_path_factory):
+def test_the_admin_address_sums_workers_keeps_what_was_counted_and_sees_the_drain(converged, tmp_path_factory):
     place = tmp_path_factory.mktemp("t")
     options = "--cluster", str(converged), "--unauthenticated", "--workers", "2", "--admin-bind", "0"
     with serving(*options, environ={"TMPDIR": str(place)}) as server:
@@ -199,7 +199,18 @@ def test_the_admin_address_sums_workers_and_what_was_counted_stays(converged, tm
             assert counted("omnigraph_http_requests_total") == 21
             assert counted("omnigraph_worker_restarts_total") == 2
             assert counted("omnigraph_workers_answering") == 2
-        assert server.stop() == 0
+            host, port = server.client.base_url.host, server.client.base_url.port
+            with socket.create_connection((host, port or 0)) as slow:
+                slow.sendall(b"POST /graphs/knowledge/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+                slow.sendall(b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+                assert slow.recv(100).startswith(b"HTTP/1.1 100")
+                server.process.send_signal(signal.SIGTERM)
+                while admin.get("/readyz").status_code == 200:
+                    pass
+                assert (admin.get("/livez").status_code, admin.get("/startupz").status_code) == (200, 200)
+                slow.sendall(b"{}")
+                assert slow.recv(100).startswith(b"HTTP/1.1 400")
+        assert server.process.wait(30) == 0
     assert not list(place.glob("gitops-serve-*"))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families as families
 
@@ -180,7 +181,8 @@ def test_what_the_admin_address_does_not_have_is_refused_and_a_defect_is_logged(
         )
 
 
-def test_workers_are_asked_at_their_sockets(tmp_path, monkeypatch):
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_workers_are_asked_at_their_sockets(run, tmp_path, monkeypatch):
     """One answers, one has ended, one never was, and one hangs: it holds its socket and does not answer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gitops.serving.http.status._PATIENCE_S", 0.05)
@@ -192,8 +194,10 @@ def test_workers_are_asked_at_their_sockets(tmp_path, monkeypatch):
         opened = await first.door.open()
         with closing(socket.socket(socket.AF_UNIX)) as hung:
             hung.bind("3.sock")
-            hung.listen()
+            hung.listen(0)
             asked = await ask_workers(folder, 4, {"graphs": True})
+            # What waits for an answer fills what its socket takes.
+            assert [(await ask_workers(folder, 4, {})).silent for _ in range(3)] == [1, 1, 1]
         opened.close()
         # The one that takes its place finds the socket of the one before.
         again = await Worker(two_graphs(), folder / "0").door.open()
@@ -201,7 +205,7 @@ def test_workers_are_asked_at_their_sockets(tmp_path, monkeypatch):
         again.close()
         return answer
 
-    asked, again = asyncio.run(story())
+    asked, again = run(story())
     (status,) = asked.statuses
     assert (asked.silent, status.graphs, status.load) == (1, {"lakes": "graph_missing", "towns": None}, Load(3, 2, 1))
     assert [each.graphs for each in again.statuses] == [None]

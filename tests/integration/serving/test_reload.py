@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -125,8 +126,14 @@ def test_a_revision_that_a_boot_would_refuse_leaves_the_old_one(cluster):
     cluster.plant(blob, b"tampered while running")
     assert process.reload() == (ReloadResult.REFUSED, ["catalog_payload_digest_mismatch"])
     assert process.served == {"knowledge": ["find_person"]}
+    assert process.reloader.pending is process.log[-1]
+    assert process.log[-1].behind == cluster.state.revision - process.source.current().revision.state_revision > 0
+    accepted = process.source.accepted_at
+    cluster.clock.advance(timedelta(seconds=5))
     cluster.plant(blob, good)
     assert process.reload() == (ReloadResult.EXCHANGED, [])
+    assert process.reloader.pending is None
+    assert process.source.accepted_at == accepted + timedelta(seconds=5)
 
 
 def test_a_ledger_that_went_back_is_refused(cluster):
