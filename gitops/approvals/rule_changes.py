@@ -51,6 +51,7 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     yield from _names("signs ledger entries", before.ledger_signers, after.ledger_signers)
     if before.required != after.required:
         yield "people needed", str(before.required), str(after.required), after.required < before.required
+    yield from _numbers(before, after)
     if before.expires_after != after.expires_after:
         longer = after.expires_after > before.expires_after
         yield "an approval lasts", _duration(before.expires_after), _duration(after.expires_after), longer
@@ -79,6 +80,20 @@ def _differences(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     ):
         if one != other:
             yield rule, one, other, True
+
+
+def _numbers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    """How many people each gate asks for, everywhere and in the environments that have numbers of their own."""
+    old, new = ({(of, gate): n for of, gate, n in root.numbers} for root in (before, after))
+    for of, gate in sorted(old.keys() | new.keys()):
+        was, now = old.get((of, gate)), new.get((of, gate))
+        if was == now:
+            continue
+        # Without a number of its own, another one counts, or none where the rules do not have the gate.
+        counted, counts = (root.quorum(of).numbers.get(gate, 0) for root in (before, after))
+        where = f" in environment {of}" if of else ""
+        said = [None if n is None else str(n) for n in (was, now)]
+        yield f"people needed at gate {gate}{where}", said[0], said[1], counts < counted
 
 
 def _gates(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:

@@ -4,13 +4,16 @@ In order; the first part that fails is the finding:
 
 1. Every approval that the entry uses passes the verification steps of a plan at that position, and was given as recorded.
 2. None of them had been revoked. A revocation names the newest entry of its time, and does not undo what that entry did.
-3. Gated changes that were applied have a quorum, or one emergency.
+3. Gated changes that were applied have a quorum, or one emergency: as many people as the gates that they meet ask for, by the
+   rules in force before the entry, in the environment where the cluster was.
 4. Every countersignature that the entry records passes its steps, for a debt that was open.
 5. While a debt is open, only emergencies are applied.
 6. The state records exactly the debts that consumed approvals left: one for each emergency, and no others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from gitops.approvals.decisions import DecisionNeed, debt_form, debt_of, is_approval_record, open_debts, verify_decision
 from gitops.approvals.verify import ApprovalVerification, select_quorum
@@ -22,10 +25,12 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.approval import DecisionEvidence, DecisionKind
-from gitops.model.change import Action, Disposition
+from gitops.model.change import Action, Disposition, GateName, Tier
+from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, EntryChange, EntryKind, LedgerState
+from gitops.plan.planner import survey
 
-__all__ = ["approved_addresses", "check_approvals", "check_debt_records"]
+__all__ = ["approved_addresses", "asked", "check_approvals", "check_debt_records"]
 
 
 def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
@@ -37,7 +42,7 @@ def check_approvals(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
             continue
         if _is_gated(listed, gone):
             detail = f"{listed.operation} {listed.resource} has no valid approval, or too few"
-            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{detail}: {asked(found, _met(found, listed))}")
     _check_settlements(walk, found)
     _check_debts(walk, found)
     return approved
@@ -56,7 +61,32 @@ def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
         for evidence in walk.revocations.get(use.approval_id, ()):
             _check_revocation(walk, found, consumed, evidence)
         accepted.setdefault(use.resource, []).append(verification)
-    return frozenset(address for address, each in accepted.items() if select_quorum(each, found.before.required))
+    listed = {each.resource: each for each in found.entry.changes}
+    quorum = found.before.quorum(found.entry.target.environment)
+    return frozenset(
+        resource
+        for resource, each in accepted.items()
+        if select_quorum(each, quorum.needed(_met(found, listed[Address(resource)])))
+    )
+
+
+def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:
+    """How many people the rules in force before an entry ask for at these gates, for a finding."""
+    quorum = found.before.quorum(found.entry.target.environment)
+    gate = next(iter(quorum.deciding(met)), GateName.IRREVERSIBLE)
+    needed = quorum.needed(met)
+    people = "1 person" if needed == 1 else f"{needed} different people"
+    return f"gate {gate} asks for {people} in environment {quorum.environment}"
+
+
+def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
+    """The gates that a change meets, by what the entry lists of it; the texts of a migration may say more (step 9)."""
+    change = change_of(listed)
+    gate = rules_of(change.address).gate(change, survey([change_of(each) for each in found.entry.changes], (), ()))
+    if gate is not None:
+        return gate.met
+    lossy = GateName.LOSSY if change.address.kind is Kind.SCHEMA else GateName.WIDENING
+    return (lossy,) if change.tier is Tier.REVERSIBLE else (GateName.IRREVERSIBLE,)
 
 
 def check_debt_records(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:

@@ -1,9 +1,10 @@
-"""Whether an entry records the gate of each migration that it lists as applied: rules 1 to 3.
+"""Whether an entry records the gate of each migration that it lists as applied: rules 1 to 4.
 
 1. The steps are planned again from the schema texts before and after, as sources declare them. What they do, the rows that the
    entry records and the rules in force before it give the tier, as in a plan (`gitops.model.kinds`).
 2. A migration is not applied below its tier: without a gate where it needs one, or as one that a later plan can undo.
-3. A text that no source has, such as one that was found in a graph, is a note: then the recorded tier is believed.
+3. A migration that no later plan can undo, and that removes data as well, has the approvals of both gates.
+4. A text that no source has, such as one that was found in a graph, is a note: then the recorded tier is believed.
 
 Entries of the first release know no gates of migrations.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gitops.approvals.verify import select_quorum
+from gitops.audit.approvals import asked
 from gitops.audit.trail import change_of
 from gitops.audit.walk import Walk
 from gitops.config.load import declared_schema
@@ -48,11 +51,22 @@ def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
             has = "none" if listed.tier is None else f"that of a {listed.tier} one"
             detail = f"{gate.reason}: the migration of {listed.resource} is {gate.tier}, and the entry records {has}"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+        if gate is not None and not _has_quorum(walk, found, listed, gate):
+            detail = f"the migration of {listed.resource} has too few approvals: {asked(found, gate.met)}"
+            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def _has_quorum(walk: Walk, found: VerifiedEntry, listed: EntryChange, gate: Gate) -> bool:
+    uses = (use for use in found.entry.approvals if use.resource == listed.resource)
+    given = [walk.consumed[use.approval_id].verification for use in uses]
+    return bool(select_quorum(given, found.before.quorum(found.entry.target.environment).needed(gate.met)))
 
 
 def _gate(found: VerifiedEntry, listed: EntryChange, migration: MigrationPreview) -> Gate | None:
     change = replace(change_of(listed), migration=migration)
-    situation = replace(survey([change], (), ()), gates=found.before.gates)
+    situation = replace(
+        survey([change], (), ()), gates=frozenset(found.before.quorum(found.entry.target.environment).numbers)
+    )
     return rules_of(change.address).gate(change, situation)
 
 

@@ -108,7 +108,7 @@ def reviews_count(context: EventContext, rule: ClusterRule) -> bool:
     """Whether the trust rules accept reviews for any gate, and the bot can sign attestations."""
     if context.bot.approval_publisher is None or not context.forge.features.reviews:
         return False
-    return context.position(rule).takes_forge_approvals
+    return bool(context.position(rule).reviews_open(rule.environment))
 
 
 def _plan(workspace: Workspace) -> Plan:

@@ -161,7 +161,7 @@ def _plan_cluster(
         refusals=refusals,
         debts=position.debts,
         earlier=frozenset(earlier),
-        via_forge=position.takes_forge_approvals,
+        via_forge=position.reviews_open(rule.environment),
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
     )
     yield from _prefixed(begin, lines)

@@ -6,6 +6,7 @@ from dataclasses import field
 
 from gitops.config.sound import ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
 from gitops.core.dataclass import dataclass
+from gitops.model.change import Tier
 from gitops.model.ledger import Debt
 from gitops.model.origin import Origin
 from gitops.model.scope import ClusterScope
@@ -45,10 +46,10 @@ class LedgerPosition:
         """The kind of the forge, if the rules name it."""
         return None if self.trust is None else self.trust.forge_kind
 
-    @property
-    def takes_forge_approvals(self) -> bool:
-        """Whether a review or a command on the forge counts as an approval of any change."""
-        return self.trust is not None and "irreversible" in self.trust.via_forge
+    def reviews_open(self, environment: str) -> frozenset[Tier]:
+        """The tiers of the changes that the rules gate, and for which a review or a command on the forge counts."""
+        at = environment if self.scope is None else self.scope.target.environment
+        return frozenset() if self.trust is None else self.trust.reviews_open(at)
 
     @property
     def needs_forge_verdict(self) -> bool:

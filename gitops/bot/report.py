@@ -23,6 +23,7 @@ from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
 from gitops.model.address import Address, Kind
+from gitops.model.change import Tier
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.render.characters import visible
@@ -59,14 +60,15 @@ def report_plan(
     refusals: tuple[RefusedCommand, ...] = (),
     debts: tuple[Debt, ...] = (),
     earlier: frozenset[Address] = frozenset(),
-    via_forge: bool = False,
+    via_forge: frozenset[Tier] = frozenset(),
     verdict_missing: bool = False,
 ) -> Iterator[LogLine]:
     """Report a plan.
 
     `others` are requests that overlap with it, `explained` addresses to describe in full, `refusals` commands that were not
-    carried out. `via_forge`: reviews and commands count as approvals. `verdict_missing`: the trust rules ask for the forge's own
-    verdict, and it is not "approved". `earlier` are the missing approvals that the target branch misses without the request.
+    carried out. `via_forge`: the tiers of the changes for which reviews and commands count as approvals. `verdict_missing`: the
+    trust rules ask for the forge's own verdict, and it is not "approved". `earlier` are the missing approvals that the target
+    branch misses without the request.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
@@ -140,7 +142,7 @@ def report_apply(
     )
     if left is not None:
         # The request is merged: what is approved is the target branch.
-        missing = _gate_states(replace(subjects[0], request=0), _without_used(left), earlier, via_forge=False)
+        missing = _gate_states(replace(subjects[0], request=0), _without_used(left), earlier, via_forge=frozenset())
         approvals += tuple(each for each in missing if not each.satisfied)
     line = f"apply of {subjects[0].cluster}: {text}"
     yield from _set_status(context, subjects[0], "apply", state, text)
@@ -296,7 +298,11 @@ def _without_used(outcome: _Outcome) -> _Outcome:
 
 
 def _gate_states(
-    subject: CommentSubject, outcome: PlanOutcome, earlier: frozenset[Address] = frozenset(), *, via_forge: bool
+    subject: CommentSubject,
+    outcome: PlanOutcome,
+    earlier: frozenset[Address] = frozenset(),
+    *,
+    via_forge: frozenset[Tier],
 ) -> tuple[ApprovalState, ...]:
     """The state of each gate of a plan: open, missing an approval, or with an approval that was refused, and why.
 
@@ -322,8 +328,9 @@ def _gate_states(
                 command="" if need.satisfied else command,
                 reason=need.reason,
                 needed=need.needed,
+                count=need.words,
                 may=() if need.satisfied else need.may,
-                via_forge=via_forge,
+                via_forge=need.tier in via_forge and need.resource.kind not in (Kind.TRUST, Kind.CLUSTER),
             )
         )
     return tuple(states)

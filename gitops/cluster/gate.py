@@ -7,7 +7,7 @@ each verified by the numbered steps of `gitops.approvals.verify` before its docu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 
@@ -67,7 +67,6 @@ class AcceptedApprovals:
     approvals: tuple[Approval, ...] = ()
     uses: dict[str, ApprovalUse] = field(default_factory=dict)
     refused: tuple[ApprovalVerification, ...] = ()
-    needed: int = 1
     debts: dict[str, Debt] = field(default_factory=dict)
     earlier: EarlierDebts = field(default_factory=EarlierDebts)
     announced: tuple[ApprovalEvidence, ...] = ()
@@ -127,14 +126,14 @@ def accept_approvals(
         verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
-    counted, further = _countable(verified, by_address, trust.required)
-    refused = _report_refused(verified, _opened(counted, trust.required), problems)
+    needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
+    counted, further = _countable(verified, needed)
+    refused = _report_refused(verified, _opened(counted, needed), problems)
     return AcceptedApprovals(
         approvals=tuple(approval for approval, _, _ in counted),
         further=tuple(approval for approval, _, _ in further),
         uses={use.approval_id: use for _, use, _ in (*counted, *further)},
         refused=refused,
-        needed=trust.required,
         debts={debt.approval_id: debt for _, _, debt in counted if debt is not None},
         earlier=earlier,
         announced=listing.announced,
@@ -198,10 +197,11 @@ _Counted = tuple[Approval, ApprovalUse, Debt | None]
 
 
 def _countable(
-    verified: Iterable[ApprovalVerification], addresses: Iterable[Address], required: int
+    verified: Iterable[ApprovalVerification], needed: Mapping[Address, int]
 ) -> tuple[list[_Counted], list[_Counted]]:
     """The approvals that count for each address: where they come from, and the debt that each leaves; and further good ones.
 
+    `needed` says of each address how many people have to approve.
     One for each id: consumption is recorded by id, and anybody can push a commit with a known id. The commit on the branch of
     that name goes first: where hooks watch, nothing else gets there. Without a quorum, the approvals that exist are given all
     the same. Further ones are of people who are counted already; an emergency that is not needed is not among them.
@@ -210,9 +210,9 @@ def _countable(
     named = [(e.evidence.approval.approval_id, e) for e in verified if e.accepted and e.evidence.approval is not None]
     named.sort(key=lambda pair: (pair[0], not pair[1].evidence.ref.endswith(f"/{pair[0]}"), pair[1].evidence.commit))
     one_per_id = list(dict(reversed(named)).values())[::-1]
-    for address in sorted(addresses):
+    for address in sorted(needed):
         own = [each for each in one_per_id if _address(each.evidence) == address]
-        chosen = (*one_per_person(own), *(e for e in select_quorum(own, required) if e.is_emergency))
+        chosen = (*one_per_person(own), *(e for e in select_quorum(own, needed[address]) if e.is_emergency))
         for each in own:
             evidence = each.evidence
             approval, statement, principal = evidence.approval, evidence.statement, each.principal
@@ -227,12 +227,12 @@ def _countable(
     return counted, further
 
 
-def _opened(counted: Iterable[_Counted], required: int) -> frozenset[Address]:
+def _opened(counted: Iterable[_Counted], needed: Mapping[Address, int]) -> frozenset[Address]:
     """The resources whose approvals that count are enough."""
     given = list(counted)
     people = Counter(approval.resource for approval, _, _ in given)
     alone = {approval.resource for approval, _, debt in given if debt is not None}
-    return frozenset(alone).union(resource for resource, found in people.items() if found >= required)
+    return frozenset(alone).union(resource for resource, found in people.items() if found >= needed[resource])
 
 
 def _fresh_documents(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from datetime import timedelta
 from functools import lru_cache
@@ -11,7 +11,7 @@ from typing import Literal
 
 from gitops.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.config.rule_forms import Refused, choice, derived, keyed, listed, mapping, optional, text, truth, whole
-from gitops.config.rule_problems import Place, refused, refused_text
+from gitops.config.rule_problems import CHOSEN_KEY, Place, refused, refused_text
 from gitops.config.rule_values import ACCOUNT, PRINCIPAL, PROJECT, duration, is_branch, is_path, is_plain, wait
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -20,6 +20,7 @@ from gitops.language.suggest import did_you_mean
 from gitops.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.model.access import AccessClass
 from gitops.model.address import is_name
+from gitops.model.change import GateName
 
 __all__ = [
     "CONFIG_FILE",
@@ -53,6 +54,17 @@ _BRANCH = text(is_branch, "is not a branch name")
 _DURATION = derived(duration)
 _PROJECT = text(PROJECT.match, "is not a project such as owner/name")
 _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
+
+
+_GATES = listed(choice(GateName.LOSSY.value))
+_NUMBERS = keyed(choice(*(gate.value for gate in GateName)), whole(1, 20))
+
+
+def _gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
+    """A list of gates, or how many people each asks for."""
+    if not isinstance(value, list | dict):
+        raise Refused(((), "expected a list such as [lossy], or a mapping such as {irreversible: 2, lossy: 1}"))
+    return _GATES(value) if isinstance(value, list) else _NUMBERS(value) or ()
 
 
 def _target(value: object) -> str:
@@ -111,8 +123,9 @@ class ApprovalRule:
     `accounts` says which person a forge account is, by the number that the forge never gives to anybody else. `via_forge`
     are the kinds of change for which a review on the forge counts as that person's approval; `forge_verdict` asks for the
     forge's own verdict on top. `break_glass` are those who may act alone in an emergency. `gates` are reversible changes that
-    also need an approval: `lossy` ones remove types or properties of a graph that holds rows. `widening` are classes of
-    permissions whose gain by a change of a policy needs one.
+    also need an approval: `lossy` ones remove types or properties of a graph that holds rows; or a mapping, which says how many
+    people each gate asks for. `environments` are such mappings by environment, which go before. `widening` are classes of
+    permissions whose gain by a change of a policy needs an approval.
     """
 
     allowed_signers: str = DEFAULT_SIGNERS
@@ -124,9 +137,23 @@ class ApprovalRule:
     via_forge: tuple[Literal["reversible", "irreversible"], ...] = ("reversible",)
     forge_verdict: bool = False
     break_glass: tuple[str, ...] = ()
-    gates: tuple[Literal["lossy"], ...] = ()
+    gates: tuple[str, ...] | Mapping[str, int] = ()
+    environments: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     widening: tuple[str, ...] = ()
     data_growth: GrowthRule = GrowthRule()
+
+    def numbers(self) -> dict[str, int]:
+        """How many people the file asks for, by the key that says it."""
+        common = self.gates if isinstance(self.gates, Mapping) else {}
+        return {
+            "approvals.required": self.required,
+            **{f"approvals.gates.{gate}": number for gate, number in common.items()},
+            **{
+                f"approvals.environments.{environment}.{gate}": number
+                for environment, numbers in self.environments.items()
+                for gate, number in numbers.items()
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +247,8 @@ _CONFIG = mapping(
                 "via_forge": listed(choice("reversible", "irreversible")),
                 "forge_verdict": truth,
                 "break_glass": listed(_PRINCIPAL),
-                "gates": listed(choice("lossy")),
+                "gates": _gates,
+                "environments": keyed(_NAME, _NUMBERS),
                 "widening": listed(choice(*AccessClass)),
                 "data_growth": mapping(GrowthRule, {"percent": whole(0, 1000), "rows": whole(0, 10**12)}),
             },
@@ -265,7 +293,14 @@ def parse_bot_config(source: bytes) -> BotConfig:
         config = _CONFIG(to_plain(root))
     except Refused as error:
         raise refused(root, error.problems) from error
-    # Names become refs, and refs that differ in case alone are one file on some systems.
+    problems = [*_repeated_names(config), *_idle_numbers(config)]
+    if problems:
+        raise refused(root, problems)
+    return config
+
+
+def _repeated_names(config: BotConfig) -> list[tuple[Place, str]]:
+    """Names become refs, and refs that differ in case alone are one file on some systems."""
     seen: dict[str, str] = {}
     repeated: list[tuple[Place, str]] = []
     for key in ("name", "renamed_from"):
@@ -277,6 +312,19 @@ def parse_bot_config(source: bytes) -> BotConfig:
                 detail = f"cluster {seen[name.lower()]} has this name already"
                 repeated.append((("clusters", number, key), detail))
             seen.setdefault(name.lower(), name)
-    if repeated:
-        raise refused(root, repeated)
-    return config
+    return repeated
+
+
+def _idle_numbers(config: BotConfig) -> Iterator[tuple[Place, str]]:
+    """Numbers that no change could need: of an environment without clusters, and of a gate without classes."""
+    rule, known = config.approvals, sorted({cluster.environment for cluster in config.clusters})
+    for environment in rule.environments:
+        if environment not in known:
+            near = did_you_mean(environment, known) or f"known: {', '.join(known) or 'none'}"
+            place = ("approvals", "environments", environment, CHOSEN_KEY)
+            yield place, f"no cluster is in this environment; {near}"
+    if rule.widening:
+        return
+    for key in rule.numbers():
+        if key.endswith(".widening"):
+            yield tuple(key.split(".")), "approvals.widening lists no class, so no change would need this number"

@@ -18,6 +18,7 @@ from gitops.config.signers import parse_allowed_signers, parse_revoked_keys
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.model.change import GateName
 from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
 __all__ = ["trust_paths", "trust_root"]
@@ -54,11 +55,12 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
     # Refuse rules under which nothing could ever be approved: not even their own repair.
     able = (speaking & set(rule.approvers) if rule.approvers else speaking) - ledger_signers
-    if len(able) < rule.required:
-        having = "only 1 approver has a key" if len(able) == 1 else f"only {len(able)} approvers have keys"
-        detail = f"approvals.required is {rule.required}, but {having if able else 'no approver has a key'}"
-        fix = f"add keys of approvers to {rule.allowed_signers}, or correct approvals.approvers and approvals.required"
-        raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
+    for key, number in rule.numbers().items():
+        if len(able) < number:
+            having = "only 1 approver has a key" if len(able) == 1 else f"only {len(able)} approvers have keys"
+            detail = f"{key} is {number}, but {having if able else 'no approver has a key'}"
+            fix = f"add keys of approvers to {rule.allowed_signers}, or correct approvals.approvers and {key}"
+            raise GitopsError(Code.TRUST_MISSING, detail, path=CONFIG_FILE, fix=fix)
     return TrustRoot(
         digest=_trust_digest(config, signers, revoked),
         first_digest=_first_digest(config, signers, revoked),
@@ -66,13 +68,14 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         approvers=frozenset(rule.approvers),
         ledger_signers=ledger_signers,
         required=rule.required,
+        numbers=_gate_numbers(rule),
         expires_after=rule.expires_after,
         revoked=revoked,
         accounts=tuple(sorted(rule.accounts.items())),
         via_forge=frozenset(rule.via_forge),
         forge_verdict=rule.forge_verdict,
         break_glass=frozenset(rule.break_glass),
-        gates=frozenset(rule.gates),
+        gates=frozenset({GateName.LOSSY.value}.intersection(rule.gates)),
         widening=frozenset(rule.widening),
         data_growth=DataGrowth(rule.data_growth.percent, rule.data_growth.rows),
         repository=config.repository,
@@ -80,6 +83,18 @@ def trust_root(files: Mapping[str, bytes]) -> TrustRoot:
         forge_kind=config.forge.kind,
         forge_project=config.forge.project,
         commands=config.forge.commands,
+    )
+
+
+def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
+    """The numbers of people by environment and gate; those of no environment hold where it has none of its own."""
+    common = rule.gates if isinstance(rule.gates, Mapping) else {}
+    return tuple(
+        sorted(
+            (environment, GateName(gate), number)
+            for environment, numbers in {"": common, **rule.environments}.items()
+            for gate, number in numbers.items()
+        )
     )
 
 
@@ -96,7 +111,9 @@ def _trust_digest(config: BotConfig, signers: Sequence[Signer], revoked: Collect
                 case tuple():
                     found[name] = sorted(set(value))
                 case Mapping():
-                    found[name] = dict(value)
+                    found[name] = {
+                        key: dict(each) if isinstance(each, Mapping) else each for key, each in value.items()
+                    }
                 case GrowthRule():
                     found[name] = said(value)
                 case _:

@@ -26,7 +26,7 @@ def trust_findings(
         yield warning("trust.repository-id", detail, f"{CONFIG_FILE}: repository: NAME")
     else:
         yield good("trust.repository-id", config.repository)
-    yield _quorum(trust, now, f"{path} and approvals.required")
+    yield from _quorums(config, trust, now, path)
     for at, when in ((now, "now"), (now + _SOON, "in 30 days")):
         if trust.ledger_signers.isdisjoint(_people_with_key(trust, at)):
             detail = f"no ledger signer has a valid key {when}: nothing can be applied"
@@ -49,14 +49,27 @@ def trust_findings(
     yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 
-def _quorum(trust: TrustRoot, now: datetime, where: str) -> DoctorFinding:
+def _quorums(config: BotConfig, trust: TrustRoot, now: datetime, path: str) -> Iterator[DoctorFinding]:
+    """Whether enough people can approve, by the largest number of each environment, and whether a review counts for anything."""
+    quorums = [trust.quorum(name) for name in sorted({rule.environment for rule in config.clusters})]
+    if not trust.numbers:
+        yield _quorum(trust, now, f"{path} and approvals.required", trust.required)
+    for quorum in quorums if trust.numbers else ():
+        gates = ", ".join(f"{gate} {number}" for gate, number in quorum.numbers.items())
+        where = f"{path}, approvals.gates and approvals.environments"
+        yield _quorum(trust, now, where, max(quorum.numbers.values()), f" in {quorum.environment} ({gates})")
+    count = sorted({tier for quorum in quorums for tier in trust.reviews_open(quorum.environment)})
+    yield good("trust.reviews", f"a review counts for: {', '.join(count)}" if count else "no gate takes a review")
+
+
+def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str = "") -> DoctorFinding:
     able, later = (_count_approvers(trust, at) for at in (now, now + _SOON))
-    what = f"{able} people can approve, {trust.required} are required"
-    if able < trust.required:
+    what = f"{able} people can approve, {needed} are required{place}"
+    if able < needed:
         return error("trust.quorum", f"{what}: no gated change can be approved", f"add keys: {where}")
-    if later < trust.required:
+    if later < needed:
         return error("trust.quorum", f"{what}; in 30 days {later} can", f"add or renew keys: {where}")
-    if able == trust.required:
+    if able == needed:
         return warning("trust.quorum", f"{what}: no approver may be absent or lose a key", f"add an approver: {where}")
     return good("trust.quorum", what)
 

@@ -127,14 +127,22 @@ approvals | Who may permit changes that need an approval.
 approvals.allowed_signers | The file with the public keys of people. Default: `.gitops/allowed_signers`.
 approvals.revoked_keys | The file with revoked public keys, one in a line.
 approvals.approvers | The principals who may approve. Default: everybody with a key but ledger signers.
-approvals.required | How many different people have to approve one change, 1 to 20. Default: 1.
+approvals.required | How many different people have to approve one change, 1 to 20, where no gate says it. Default: 1.
 approvals.expires_after | How long an approval lasts at most, such as `7d`, `12h` or `30m`. Default: `7d`.
 approvals.accounts | Which principal a forge account is: `github:583231: ada@brain.example`.
 approvals.accounts.* | The principal that this account is.
 approvals.via_forge | For which kinds of change a review on the forge counts as an approval. Default: `[reversible]`.
 approvals.forge_verdict | Whether the forge itself has to report the change request as approved, too. Default: false.
 approvals.break_glass | The principals who may approve alone in an emergency.
-approvals.gates | Reversible changes that need an approval, too: `lossy` removes types or properties of a graph with rows.
+approvals.gates | A list of reversible changes that need an approval, too, or how many people each gate asks for.
+approvals.gates.irreversible | How many people have to approve what no later plan can undo, 1 to 20.
+approvals.gates.lossy | How many people have to approve what removes types or properties of a graph with rows, 1 to 20.
+approvals.gates.widening | How many people have to approve a policy that permits more in a class of `widening`, 1 to 20.
+approvals.environments | The numbers of people of an environment; they go before those of `gates`.
+approvals.environments.* | How many people each gate asks for in this environment of `clusters`.
+approvals.environments.*.irreversible | How many people have to approve what no later plan can undo, 1 to 20.
+approvals.environments.*.lossy | How many people have to approve what removes types or properties of a graph with rows, 1 to 20.
+approvals.environments.*.widening | How many people have to approve a policy that permits more in a class of `widening`, 1 to 20.
 approvals.widening | The classes of permissions whose gain by a change of a policy needs an approval. Default: none.
 approvals.data_growth | How many more rows than its approver saw an approval of a change of data covers.
 approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000. Default: 10.

@@ -47,6 +47,17 @@ class Tier(StrEnum):
     IRREVERSIBLE = "irreversible"
 
 
+class GateName(StrEnum):
+    """Why a change needs approvals; a change may meet several gates, and the largest of their numbers of people counts.
+
+    IRREVERSIBLE: no later plan can undo it. LOSSY: it removes rows, or values of them. WIDENING: a policy permits more.
+    """
+
+    IRREVERSIBLE = "irreversible"
+    LOSSY = "lossy"
+    WIDENING = "widening"
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The graph that a change is about, as it was seen: the id of its birth, its rows, and its version."""
@@ -67,7 +78,7 @@ class Change:
 
     `disposition` and `reason` say what apply will do; they never decide what the change is. `details` are lines for people.
     `seen` is the graph that a change of data is about, None where that is not known. `tier` is that of a gated change, None
-    where there is no gate.
+    where there is no gate, and `gates` are those that it meets, whether or not the rules have a number for each.
     """
 
     address: Address
@@ -81,3 +92,4 @@ class Change:
     details: tuple[str, ...] = ()
     seen: Seen | None = None
     tier: Tier | None = None
+    gates: tuple[GateName, ...] = ()

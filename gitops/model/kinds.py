@@ -9,18 +9,27 @@ from typing import ClassVar, NamedTuple
 
 from gitops.core.dataclass import dataclass
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
-from gitops.model.change import Action, Change, Disposition, Reason, Tier
+from gitops.model.change import Action, Change, Disposition, GateName, Reason, Tier
 
-__all__ = ["KINDS", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
+__all__ = ["KINDS", "LOSES_DATA", "Gate", "ResourceKind", "Ruling", "Situation", "rules_of"]
 
 Ruling = tuple[Disposition, Reason | None]
 
 
+LOSES_DATA = (GateName.IRREVERSIBLE, GateName.LOSSY)
+"""The gates of what destroys rows, such as the delete of a graph."""
+
+
 class Gate(NamedTuple):
-    """Why a change needs an approval, in a fixed sentence, and whether a later plan can undo it."""
+    """Why a change needs an approval, in a fixed sentence, and the gates that it meets. What destroys rows is lossy, too."""
 
     reason: str
-    tier: Tier = Tier.IRREVERSIBLE
+    met: tuple[GateName, ...] = LOSES_DATA
+
+    @property
+    def tier(self) -> Tier:
+        """Whether a later plan can undo the change."""
+        return Tier.IRREVERSIBLE if GateName.IRREVERSIBLE in self.met else Tier.REVERSIBLE
 
 
 _APPLIED: Ruling = (Disposition.APPLIED, None)
@@ -38,9 +47,9 @@ class Situation:
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
     recorded to be bound to, None where the ledger does not say which. `givers`: per policy that takes a graph or the cluster, the
-    policies that let go of it. `gates`: kinds of reversible change that the rules
-    gate. `gated`: addresses whose change has a gate. `unread`: addresses whose data was not read for this plan, so that what is
-    recorded of it may have changed. `widened` says per policy whose change needs an approval for it what that permits more.
+    policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `unread`:
+    addresses whose data was not read for this plan, so that what is recorded of it may have changed. `widened` says per policy
+    whose change needs an approval for it what that permits more.
     """
 
     pending: frozenset[str]
@@ -206,16 +215,17 @@ class SchemaKind(ResourceKind):
         from gitops.language.schema.steps import Reversibility, reversibility_of
 
         found = {reversibility_of(step) for step in migration.steps}
-        if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
-            return Gate("no later plan can undo this schema change")
         empty = change.seen is not None and not change.seen.rows and change.address not in situation.unread
-        if empty or Reversibility.LOSSY not in found:
+        loses = not empty and Reversibility.LOSSY in found
+        if not found <= {Reversibility.REVERSIBLE, Reversibility.LOSSY}:
+            return Gate("no later plan can undo this schema change", LOSES_DATA if loses else (GateName.IRREVERSIBLE,))
+        if not loses:
             return None
         if migration.empties:
             return Gate("removing every type destroys the data of the graph")
-        if "lossy" not in situation.gates:
+        if GateName.LOSSY not in situation.gates:
             return None
-        return Gate("it removes types or properties of a graph that holds rows", Tier.REVERSIBLE)
+        return Gate("it removes types or properties of a graph that holds rows", (GateName.LOSSY,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - it has none
         """Its graph."""
@@ -272,7 +282,7 @@ class PolicyKind(ResourceKind):
     def gate(self, change: Change, situation: Situation) -> Gate | None:
         """Where the rules list it, what permits more than before on a graph or a server that was there."""
         reason = situation.widened.get(change.address)
-        return None if reason is None else Gate(reason, Tier.REVERSIBLE)
+        return None if reason is None else Gate(reason, (GateName.WIDENING,))
 
     def needs(self, address: Address, bindings: Sequence[str]) -> tuple[Address, ...]:  # noqa: ARG002 - only those
         """The graphs that it is bound to."""
@@ -308,7 +318,7 @@ class RestoreKind(ResourceKind):
 
 
 class TrustKind(ResourceKind):
-    """The keys and rules of a branch ledger: people who may change them may approve anything, so they are gated."""
+    """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate."""
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
         """Applied when approved under the keys and rules in force, else those stay in force."""
@@ -316,7 +326,7 @@ class TrustKind(ResourceKind):
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - always gated
         """Every change is gated."""
-        return Gate("changing keys or rules changes who may approve")
+        return Gate("changing keys or rules changes who may approve", tuple(GateName))
 
 
 class ClusterKind(ResourceKind):
@@ -329,10 +339,13 @@ class ClusterKind(ResourceKind):
     def gate(self, change: Change, situation: Situation) -> Gate | None:  # noqa: ARG002 - the rule needs no situation
         """Everything but a new cluster is gated."""
         if change.action is Action.DELETE:
-            return Gate("taking out a cluster leaves its graphs without a ledger")
+            return Gate("taking out a cluster leaves its graphs without a ledger", tuple(GateName))
         if change.action is Action.ADOPT:
-            return Gate("a new ledger over an earlier one forgets debts, revocations and used approvals")
-        return Gate("moving a cluster changes what its approvals are for") if change.action is Action.UPDATE else None
+            detail = "a new ledger over an earlier one forgets debts, revocations and used approvals"
+            return Gate(detail, tuple(GateName))
+        if change.action is Action.UPDATE:
+            return Gate("moving a cluster changes what its approvals are for", tuple(GateName))
+        return None
 
 
 class UnknownKind(ResourceKind):

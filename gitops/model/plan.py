@@ -15,12 +15,12 @@ from gitops.graph.port import KeptData, MigrationPreview
 from gitops.model.access import AccessDiff
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Action, Change, Disposition, Seen, Tier
+from gitops.model.change import Action, Change, Disposition, GateName, Seen, Tier
 from gitops.model.contract import ContractBreak
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
-from gitops.model.trust import DataGrowth, RuleChange
+from gitops.model.trust import DataGrowth, Quorum, RuleChange
 from gitops.model.undo import Undoing
 
 if TYPE_CHECKING:
@@ -250,11 +250,11 @@ class PlanInputs:
     `approvals` are the unconsumed approvals that already passed every check of their store (in a branch ledger: signature,
     signer, target, author, expiry). `pending` are graph ids whose interrupted operation is not settled. `previews` holds a
     migration preview per schema address where the accepted schema could be read. `recorded` holds per schema address what the
-    ledger records of the graph, if the plan is to explain what the migration affects. `approvals_needed` is how many distinct
-    people must approve a gated change; each of the approvals in `alone` is enough by itself. `may_approve` are those who
-    may approve each change; it only explains. `further` are good approvals of people who are among `approvals` already: they
-    are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is the graph of
-    each change of data, where it is known, of which `unread` are only as recorded. `gates` and `data_growth` are those of the
+    ledger records of the graph, if the plan is to explain what the migration affects. `quorum` is how many distinct people must
+    approve a change at each gate of the rules in force; each of the approvals in `alone` is enough by itself. `may_approve` are
+    those who may approve each change; it only explains. `further` are good approvals of people who are among `approvals`
+    already: they are spent with the change. `differences` are the changes, where the caller has found them already. `seen` is
+    the graph of each change of data, where it is known, of which `unread` are only as recorded. `data_growth` is that of the
     rules in force. `kept` has by schema address what the versions of its graph hold, if the plan leads back to an earlier folder.
     `access` is who gains and loses what, if the changes touch that; `widening` are the classes of gains that the rules gate.
     """
@@ -268,13 +268,12 @@ class PlanInputs:
     trust_change: TrustChange | None = None
     scope_change: ScopeChange | None = None
     differences: tuple[Change, ...] | None = None
-    approvals_needed: int = 1
+    quorum: Quorum = field(default_factory=Quorum)
     alone: frozenset[str] = frozenset()
     may_approve: Callable[[Address], tuple[str, ...]] = lambda _: ()
     further: tuple[Approval, ...] = ()
     seen: Mapping[Address, Seen] = field(default_factory=lambda: MappingProxyType({}))
     unread: frozenset[Address] = frozenset()
-    gates: frozenset[str] = frozenset()
     data_growth: DataGrowth = field(default_factory=DataGrowth)
     kept: Mapping[Address, KeptData] | None = None
     access: AccessDiff | None = None
@@ -293,9 +292,10 @@ class Impact:
 class ApprovalRequirement:
     """A change that needs permission from `needed` distinct people.
 
-    `approvals` are the valid ones that open the gate together, `further` all other valid ones: the change spends these too.
-    `may` are the people who may still approve it, where they are known; they only explain. `emergency` says that one person
-    opens it alone.
+    `gates` are those of the rules that it meets, the one that asks for most people first, in `environment`, which is empty
+    where a ledger has no rules. `approvals` are the valid ones that open the gate together, `further` all other valid ones: the
+    change spends these too. `may` are the people who may still approve it, where they are known; they only explain. `emergency`
+    says that one person opens it alone.
     """
 
     resource: Address
@@ -307,6 +307,17 @@ class ApprovalRequirement:
     tier: Tier = Tier.IRREVERSIBLE
     further: tuple[Approval, ...] = ()
     emergency: bool = False
+    gates: tuple[GateName, ...] = ()
+    environment: str = ""
+
+    @property
+    def words(self) -> str:
+        """How many approvals are there of how many, and which gate in which environment asks for so many."""
+        where = f", environment {self.environment}" if self.environment else ""
+        there = len(self.approvals)
+        given = f"{there} of 1 approval" if self.needed == 1 else f"{there} of {self.needed} approvals"
+        gate = next(iter(self.gates), GateName.IRREVERSIBLE)
+        return f"{'1 emergency' if self.emergency else given}, gate {gate}{where}"
 
     @property
     def satisfied(self) -> bool:

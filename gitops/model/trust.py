@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
+from gitops.model.change import GateName, Tier
 
 _WHOLE_DIGEST = 3
 """The version of the entries from which on the digest covers all that decides for a whole repository."""
@@ -22,6 +25,25 @@ class DataGrowth:
     def allowed(self, seen: int) -> int:
         """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
         return seen and seen + max(seen * self.percent // 100, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How many different people have to approve a change at each gate that the rules have in one environment.
+
+    A gate without a number is one that the rules do not have. `environment` is empty where a ledger has no rules.
+    """
+
+    numbers: Mapping[GateName, int] = field(default_factory=lambda: MappingProxyType({GateName.IRREVERSIBLE: 1}))
+    environment: str = ""
+
+    def needed(self, met: Iterable[GateName]) -> int:
+        """How many people a change needs that meets these gates: the largest of their numbers, and never less than one."""
+        return max((self.numbers[gate] for gate in met if gate in self.numbers), default=1)
+
+    def deciding(self, met: Iterable[GateName]) -> tuple[GateName, ...]:
+        """The gates of the rules among those that a change meets, the one with the largest number first."""
+        return tuple(sorted((gate for gate in met if gate in self.numbers), key=lambda gate: -self.numbers[gate]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +83,8 @@ class TrustRoot:
     """Keys and rules in force at one ledger position.
 
     `approvers` and `ledger_signers` are principals; an empty `approvers` means every principal that is not a ledger signer.
-    `required` distinct people must approve an irreversible change. `expires_after` is the longest life of an approval.
+    `required` distinct people must approve a gated change, where `numbers` do not say it: they are of an environment, of all if
+    that is empty, and of a gate. `expires_after` is the longest life of an approval.
     `revoked` holds key blobs that no longer count. `digest` identifies the whole bundle (the policy digest of statements).
     `accounts` pairs forge accounts (`github:583231`) with principals; a review on the forge counts for the kinds of change in
     `via_forge` (`reversible`, `irreversible`), and `forge_verdict` also requires the forge's own decision. `break_glass` are
@@ -77,6 +100,7 @@ class TrustRoot:
     approvers: frozenset[str]
     ledger_signers: frozenset[str]
     required: int = 1
+    numbers: tuple[tuple[str, GateName, int], ...] = ()
     expires_after: timedelta = timedelta(days=7)
     revoked: frozenset[str] = frozenset()
     accounts: tuple[tuple[str, str], ...] = ()
@@ -96,6 +120,25 @@ class TrustRoot:
     def digest_in(self, version: int) -> str:
         """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
         return self.digest if version >= _WHOLE_DIGEST else self.first_digest
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """The environments with numbers of their own, by name."""
+        return tuple(sorted({environment for environment, _, _ in self.numbers if environment}))
+
+    def quorum(self, environment: str) -> Quorum:
+        """How many people have to approve in an environment: by its own numbers, else by those of all, else `required`."""
+        own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
+        has = {GateName.IRREVERSIBLE, *own, *common, *map(GateName, self.gates)}
+        has = has | {GateName.WIDENING} if self.widening else has - {GateName.WIDENING}
+        found = {gate: own.get(gate, common.get(gate, self.required)) for gate in GateName if gate in has}
+        return Quorum(MappingProxyType(found), environment)
+
+    def reviews_open(self, environment: str) -> frozenset[Tier]:
+        """The tiers of the changes for which a review on the forge counts and that these rules gate in an environment."""
+        gates = self.quorum(environment).numbers.keys()
+        gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates - {GateName.IRREVERSIBLE} else [])}
+        return frozenset(gated & {Tier(each) for each in self.via_forge})
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
         """The one principal that `key` speaks for at time `at` in `namespace`, or None if it is not trusted then."""

@@ -223,7 +223,8 @@ def plan_session(
         unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
     )
     if rules is not None:
-        inputs = replace(inputs, gates=rules.gates, data_growth=rules.data_growth, widening=rules.widening)
+        quorum = rules.quorum(_environment(current))
+        inputs = replace(inputs, quorum=quorum, data_growth=rules.data_growth, widening=rules.widening)
     if explain or inputs.widening:
         inputs = replace(inputs, access=access_of_plan(current, changes, state))
     if explain:
@@ -242,11 +243,18 @@ def plan_session(
         inputs,
         approvals=approvals.approvals,
         further=approvals.further,
-        approvals_needed=approvals.needed,
         alone=approvals.emergencies,
         may_approve=approvals.may_approve,
     )
     return make_plan(inputs), approvals
+
+
+def _environment(current: Session) -> str:
+    """The environment in force, whose numbers of people count: never one that a change only declares."""
+    governance, entry = current.workspace.governance, current.view.entry
+    if governance is not None or entry is None:
+        return "" if governance is None else governance.target.environment
+    return (entry.target if entry.scope is None else entry.scope.target).environment
 
 
 def _explained(current: Session, inputs: PlanInputs, migrated: Mapping[Address, Schema | None]) -> PlanInputs:

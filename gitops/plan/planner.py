@@ -122,8 +122,7 @@ def _report_approvals(
         problems.add(Code.APPROVAL_STALE, address, _STALE)
     for need in required:
         if 0 < len(need.approvals) < need.needed:
-            detail = f"{len(need.approvals)} of {need.needed} approvals are there"
-            problems.add(Code.APPROVAL_QUORUM, need.resource, detail)
+            problems.add(Code.APPROVAL_QUORUM, need.resource, f"{need.words}; more people have to approve")
 
 
 def _way_back(
@@ -195,10 +194,14 @@ def _describe(
     situation = survey(changes, edges, inputs.pending, inputs.state.resources)
     givers = givers_of(bindings_of(changes, inputs.desired, inputs.state))
     widened = widened_policies(changes, inputs.access, inputs.widening)
-    situation = replace(situation, gates=inputs.gates, unread=inputs.unread, givers=givers, widened=widened)
+    situation = replace(
+        situation, gates=frozenset(inputs.quorum.numbers), unread=inputs.unread, givers=givers, widened=widened
+    )
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
-    tiered = tuple(replace(c, tier=gates[c.address].tier) if c.address in gates else c for c in changes)
+    tiered = tuple(
+        replace(c, tier=gates[c.address].tier, gates=gates[c.address].met) if c.address in gates else c for c in changes
+    )
     return tiered, gates, replace(situation, gated=frozenset(gates)), edges
 
 
@@ -363,7 +366,8 @@ def _requirements(
             continue
         good = valid(inputs.approvals, change)
         people = {a.approved_by: a for a in reversed(good) if a.approval_id not in inputs.alone}
-        needed = inputs.approvals_needed
+        gate = gates[change.address]
+        needed = inputs.quorum.needed(gate.met)
         chosen = sorted(people.values(), key=lambda a: a.approval_id)[:needed]
         alone = [a for a in good if a.approval_id in inputs.alone]
         emergency = bool(alone) and len(chosen) < needed
@@ -371,7 +375,6 @@ def _requirements(
             chosen, needed = alone[:1], 1
         used = {a.approval_id for a in chosen} | inputs.alone
         further = tuple(a for a in (*good, *valid(inputs.further, change)) if a.approval_id not in used)
-        gate = gates[change.address]
         required = ApprovalRequirement(
             change.address,
             gate.reason,
@@ -382,6 +385,8 @@ def _requirements(
             gate.tier,
             further,
             emergency,
+            inputs.quorum.deciding(gate.met),
+            inputs.quorum.environment,
         )
         found.append(required)
     return tuple(found)

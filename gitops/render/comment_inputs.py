@@ -39,7 +39,8 @@ class ApprovalState:
     `reason` says why the change needs an approval; a plan knows it. `command`
     gives the missing approval, quoted for a shell. `via_forge` says that a review or a command in a comment
     counts, too, and `emergency` that one person gave it alone and owes a countersignature. `earlier`: a change that was merged
-    before waits for it, and it is asked for there.
+    before waits for it, and it is asked for there. `count` says how many approvals there are of how many, and which gate asks for
+    them; a plan knows it.
     """
 
     resource: str
@@ -53,6 +54,7 @@ class ApprovalState:
     via_forge: bool = False
     emergency: bool = False
     earlier: bool = False
+    count: str = ""
 
     @property
     def code(self) -> Code | None:

@@ -52,7 +52,15 @@ def approval_states(plan: Plan | None, states: Sequence[ApprovalState]) -> tuple
         may = () if satisfied else need.may
         alone = need.emergency or state.emergency
         result.append(
-            replace(state, satisfied=satisfied, reason=need.reason, needed=need.needed, may=may, emergency=alone)
+            replace(
+                state,
+                satisfied=satisfied,
+                reason=need.reason,
+                needed=need.needed,
+                may=may,
+                emergency=alone,
+                count=need.words,
+            )
         )
     return tuple(result)
 
@@ -113,7 +121,7 @@ def approval_checks(gates: Iterable[ApprovalState]) -> list[dict[str, str]]:
     for gate in gates:
         given = f"{'given' if gate.via_forge else 'signed'} by {', '.join(gate.by)}" if gate.by else ""
         if not gate.satisfied:
-            note = f"{len(gate.by)} of {gate.needed}, not by its authors"
+            note = f"{gate.count or f'{len(gate.by)} of {gate.needed}'}; not by its authors"
         elif gate.emergency:
             note = f"{given} alone, in an emergency"
         else:

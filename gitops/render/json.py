@@ -170,6 +170,8 @@ def _plan(outcome: PlanOutcome) -> Form:
                 "reason": r.reason,
                 "satisfied": r.satisfied,
                 "needed": r.needed,
+                "gates": [gate.value for gate in r.gates],
+                **({"environment": r.environment} if r.environment else {}),
                 "approved_by": [a.approved_by for a in r.approvals],
                 "may_approve": list(r.may),
                 **present(command=_command(outcome, r)),

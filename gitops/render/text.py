@@ -155,6 +155,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     lines += undo_lines(plan)
     lines += _diff_lines(outcome)
     lines += obstacle_lines(outcome)
+    lines += [f"  approval of {need.resource}: {need.words}" for need in plan.approvals_required]
     if missing and outcome.selected is not None:
         lines.append("  to approve, as a person who is not an author:")
         lines += [f"    {approve_command(plan, address, outcome.selected)}" for address in missing]
@@ -208,7 +209,8 @@ def subject_lines(subject: ApprovalSubject) -> list[str]:
     action = "change" if change is None else change.action.value
     place = "" if target is None else f" in {target.environment}/{target.cluster}"
     lines = [f"cluster approve: {action} {subject.address}{place}"]
-    lines += [f"  because: {need.reason}" for need in plan.approvals_required if need.resource == subject.address]
+    gates = [need for need in plan.approvals_required if need.resource == subject.address]
+    lines += [line for need in gates for line in (f"  because: {need.reason}", f"  so far: {need.words}")]
     if target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
     lines.append(f"  plan {plan.digest}: {_counts(plan)}")

@@ -105,7 +105,7 @@ def test_git_and_openssh_say_the_same_of_what_people_sign(held: Loop, tmp_path: 
 def test_the_plan_of_a_request_shows_an_emergency_as_one(held: Loop) -> None:
     """Two people would have to approve; the row of an approval by one alone must not look like theirs."""
     held.move("refs/heads/empty", held.commit("alice", {"cluster/cluster.yaml": b"version: 1\n"}))
-    row = "| approval of `graph.notes` | **missing** | 0 of 2, not by its authors |"
+    row = "| approval of `graph.notes` | **missing** | 0 of 2 approvals, gate irreversible, environment production;"
     assert row in held.comment(1)
     arguments = ["graph.notes", "--request", "1", "--break-glass", "--reason", "it leaks"]
     assert held.confirmed("carol", "approve", *arguments).code == 0

@@ -42,10 +42,10 @@ from gitops.model.approval import (
     GrantSource,
     Via,
 )
-from gitops.model.change import Action
+from gitops.model.change import Action, GateName
 from gitops.model.ledger import LedgerState
 from gitops.model.plan import PlanInputs
-from gitops.model.trust import Signer, TrustRoot
+from gitops.model.trust import Quorum, Signer, TrustRoot
 from gitops.plan.planner import make_plan
 from tests.support.planning import SEEN, change, desired, hexed, state
 from tests.support.signed import own_signature
@@ -300,7 +300,7 @@ def test_the_plan_uses_what_counts_together(items: list[tuple[str, Via, bool]], 
         state=before,
         approvals=bound,
         seen={Address("graph.g"): SEEN},
-        approvals_needed=required,
+        quorum=Quorum({GateName.IRREVERSIBLE: required}),
         alone=frozenset(identity(v) for v in good if v.is_emergency),
     )
     (need,) = make_plan(inputs).approvals_required

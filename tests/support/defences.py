@@ -46,15 +46,17 @@ from gitops.ledger.heads import Heads
 from gitops.ledger.port import LedgerView
 from gitops.ledger.trust import trust_at
 from gitops.model import kinds
+from gitops.model.change import GateName
 from gitops.model.kinds import ClusterKind, SchemaKind
 from gitops.model.ledger import LockObservation
 from gitops.model.plan import PlanInputs
-from gitops.model.trust import TrustRoot
+from gitops.model.trust import Quorum, TrustRoot
 from gitops.plan import planner, recovery_rules
 from gitops.plan.draft import StateDraft
 from gitops.render import markdown
 from gitops.wiring import project as wiring
 
+_NO_ONE = Quorum(dict.fromkeys(GateName, 0))
 Hole = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -150,9 +152,7 @@ def _approvals_are_people(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gate opens with no approval at all."""
     real = planner._requirements
-    monkeypatch.setattr(
-        planner, "_requirements", lambda *given: real(*given[:-1], replace(given[-1], approvals_needed=0))
-    )
+    monkeypatch.setattr(planner, "_requirements", lambda *given: real(*given[:-1], replace(given[-1], quorum=_NO_ONE)))
 
 
 def _rules_of_the_branch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.command import run_program
 from gitops.git.port import GitReader
 from gitops.ledger.trust import trust_at
+from gitops.model.kinds import LOSES_DATA
 from gitops.model.trust import TrustRoot
 from gitops.wiring.system import SystemClock
 
@@ -45,7 +46,7 @@ _KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "
 
 @dataclass(frozen=True)
 class CopiedRules:
-    """What a copy is made of. `approvers` are exactly a quorum; `keys` is the folder with the key of each participant.
+    """What a copy is made of. `approvers` are a quorum for a delete; `keys` is the folder with the key of each participant.
 
     `served` means that only the hook of this program checks pushes: there is no forge in front of the repository.
     """
@@ -98,9 +99,10 @@ def copy_rules(
         # A person with several names counts once.
         if trust.may_approve(name) and not trust.known_as(people) & trust.known_as([name]):
             people.append(name)
-    people = people[: trust.required]
-    if bot is None or len(people) < trust.required:
-        what = "no ledger signer has" if bot is None else f"{len(people)} of {trust.required} approvers have"
+    needed = trust.quorum(cluster.environment).needed(LOSES_DATA)
+    people = people[:needed]
+    if bot is None or len(people) < needed:
+        what = "no ledger signer has" if bot is None else f"{len(people)} of {needed} approvers have"
         raise GitopsError(Code.TRUST_MISSING, f"{what} a valid key now", path=CONFIG_FILE)
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
     for who in (bot, *people, STRANGER, AUTHOR, *UNUSABLE):

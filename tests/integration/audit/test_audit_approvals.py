@@ -9,10 +9,12 @@ import pytest
 
 from gitops.ledger.documents import write_state
 from gitops.model.address import Address
+from gitops.model.change import Reason
 from gitops.model.ledger import AppliedResource, ApprovalUse, EntryChange, EntryKind, LedgerEntry
 from tests.support.audited import (
     CONFIG,
     STATE,
+    WIDER,
     Lie,
     Life,
     declared,
@@ -140,8 +142,18 @@ def test_a_delete_that_was_never_approved_is_not_completed_by_recovery(life: Lif
     assert "graph.extra" in report.finding.detail
 
 
-def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> None:
-    life = Life(tmp_path, config=CONFIG + "  required: 2\n")
+@pytest.mark.parametrize(
+    ("numbers", "asks"),
+    [
+        ("  required: 2\n", "gate irreversible asks for 2 different people"),
+        (
+            "  gates: {lossy: 1}\n  environments: {production: {irreversible: 1, lossy: 2}}\n",
+            "gate lossy asks for 2 different people in environment production",
+        ),
+    ],
+)
+def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path, numbers: str, asks: str) -> None:
+    life = Life(tmp_path, config=CONFIG + numbers)
     life.begin()
     life.change("dora", {"cluster/cluster.yaml": declared("notes")})
     life.approve("ada", "graph.legacy")
@@ -153,6 +165,30 @@ def test_two_people_have_to_approve_where_the_rules_say_two(tmp_path: Path) -> N
     report = life.audit(life.forge(4, Lie(lambda e: replace(e, approvals=e.approvals[:1]))))
     assert report.finding is not None
     assert "too few" in report.finding.detail
+    assert asks in report.finding.detail
+
+
+def test_a_migration_that_cannot_be_undone_needs_the_people_for_what_it_drops_as_well(tmp_path: Path) -> None:
+    """A step that needs few people does not let a drop through that needs more; who lowers the number meets it first."""
+    life = Life(tmp_path, config=CONFIG + "  gates: {irreversible: 1, lossy: 2}\n")
+    life.begin()
+    life.change("dora", {"cluster/notes.pg": WIDER})
+    assert life.apply().converged
+    life.engine.load("memory/notes", 3)
+    lowered = {"gitops.yaml": (CONFIG + "  gates: {irreversible: 1, lossy: 1}\n").encode()}
+    life.change("dora", {**lowered, "cluster/notes.pg": b"node Note {\n    title: String @key @index\n}\n"})
+    waiting = ["schema.notes", "trust.brain"]
+    for who in ("ada", "ben"):
+        assert [c.address for c in life.apply().changes if c.reason is Reason.APPROVAL_REQUIRED] == waiting
+        life.approve(who, "schema.notes")
+    assert [c.address for c in life.apply().changes if c.reason is Reason.APPROVAL_REQUIRED] == ["trust.brain"]
+    announced = next(n for n in range(1, len(life.chain()) + 1) if len(life.entry(n).approvals) == 2)
+    assert life.audit(life.chain()[-1]).ok
+    report = life.audit(life.forge(announced, Lie(lambda e: replace(e, approvals=e.approvals[:1]))))
+    assert report.finding is not None
+    assert report.finding.detail == (
+        "the migration of schema.notes has too few approvals: gate lossy asks for 2 different people in environment production"
+    )
 
 
 def test_a_delete_by_two_that_was_cut_short_spends_both_approvals(tmp_path: Path) -> None:

@@ -121,6 +121,30 @@ def test_copies_share_the_identity_of_a_repository_without_a_name() -> None:
     )
 
 
+def test_a_quorum_is_that_of_the_gate_and_environment_that_ask_for_most_people() -> None:
+    config = CONFIG.replace("required: 1", "required: 1, gates: {lossy: 2}, environments: {lab: {irreversible: 3}}")
+    config = config.replace("path: .}", "path: a}, {name: lab, path: b, environment: lab}")
+    checks = found(BOT + ADA + BEN + line("eve", 4), config=config)
+    lab = "3 people can approve, 3 are required in lab (irreversible 3, lossy 2)"
+    assert [(f.health, f.detail) for f in checks if f.check == "trust.quorum"] == [
+        (Health.WARNING, f"{lab}: no approver may be absent or lose a key"),
+        (Health.GOOD, "3 people can approve, 2 are required in production (irreversible 1, lossy 2)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("", "no gate takes a review"),
+        (", gates: [lossy]", "a review counts for: reversible"),
+        (", gates: {irreversible: 1, lossy: 1}, via_forge: [irreversible]", "a review counts for: irreversible"),
+        (", gates: [lossy], via_forge: []", "no gate takes a review"),
+    ],
+)
+def test_the_changes_for_which_a_review_counts_are_those_that_are_gated(more: str, says: str) -> None:
+    assert [f.detail for f in found(BOT + ADA + BEN, more) if f.check == "trust.reviews"] == [says]
+
+
 @given(st.integers(min_value=2, max_value=8), st.integers(min_value=1, max_value=8))
 def test_a_quorum_is_good_exactly_if_one_may_be_away(people: int, required: int) -> None:
     """People with a key: fewer than required cannot be, exactly as many is a warning, more is good."""

@@ -12,9 +12,10 @@ from gitops.apply.settle import settle
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
 from gitops.model.approval import Approval
-from gitops.model.change import Action
+from gitops.model.change import Action, GateName
 from gitops.model.ledger import LedgerState, Status, StatusRecord
 from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
+from gitops.model.trust import Quorum
 from gitops.plan.planner import diff, make_plan, recorded_dependencies
 from tests.support.ids import SequentialIds
 from tests.support.planning import SEEN, desired, hexed, state
@@ -27,6 +28,11 @@ STAMP = {"at": "2026-06-11T08:00:00Z", "actor": "sam"}
 def plan(inputs: PlanInputs) -> Plan:
     """Plan where everything recorded is seen."""
     return make_plan(replace(inputs, seen=dict.fromkeys(inputs.state.resources, SEEN)))
+
+
+def people(needed: int) -> Quorum:
+    """A quorum of so many people for what cannot be undone."""
+    return Quorum({GateName.IRREVERSIBLE: needed})
 
 
 def approval(inputs: PlanInputs, resource: str, by: str = "sam", identity: str = "AP1") -> Approval:
@@ -102,7 +108,7 @@ def test_an_approved_delete_runs_behind_everything_else():
 )
 def test_quorum_is_of_distinct_people(approvers, needed, satisfied):
     given_approvals = tuple(approval(REMOVAL, "graph.g", by, f"AP{n}") for n, by in enumerate(approvers))
-    made = plan(replace(REMOVAL, approvals=given_approvals, approvals_needed=needed))
+    made = plan(replace(REMOVAL, approvals=given_approvals, quorum=people(needed)))
     (gate,) = made.approvals_required
     assert gate.satisfied is satisfied
     assert len({a.approved_by for a in gate.approvals}) == len(gate.approvals) <= needed
@@ -115,7 +121,7 @@ def test_quorum_is_of_distinct_people(approvers, needed, satisfied):
 
 def test_no_more_approvals_are_chosen_than_needed_lowest_ids_first():
     found = tuple(approval(REMOVAL, "graph.g", by, i) for by, i in (("kim", "AP3"), ("sam", "AP1"), ("alex", "AP2")))
-    (gate,) = plan(replace(REMOVAL, approvals=found, approvals_needed=2)).approvals_required
+    (gate,) = plan(replace(REMOVAL, approvals=found, quorum=people(2))).approvals_required
     assert [a.approval_id for a in gate.approvals] == ["AP1", "AP2"]
 
 
@@ -162,7 +168,7 @@ def test_the_digest_does_not_depend_on_evidence_or_bookkeeping():
     )
     for other in (
         replace(REMOVAL, approvals=(approval(REMOVAL, "graph.g"),)),
-        replace(REMOVAL, approvals_needed=3),
+        replace(REMOVAL, quorum=people(3)),
         replace(REMOVAL, pending=frozenset({"g"})),
         replace(REMOVAL, state=noted),
     ):

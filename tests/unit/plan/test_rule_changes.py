@@ -15,17 +15,20 @@ from hypothesis import strategies as st
 
 from gitops.approvals.rule_changes import fingerprint, rule_changes
 from gitops.model.address import Address
+from gitops.model.change import GateName
 from gitops.model.trust import DataGrowth, Signer, TrustRoot
 
 ADDRESS = Address("trust.brain")
 ADA, BEN, BOT = (base64.b64encode(name.encode()).decode() for name in ("ada", "ben", "bot"))
 MOMENT = datetime(2027, 1, 1, tzinfo=UTC)
+NUMBERS = (("", GateName.LOSSY, 3), ("live", GateName.IRREVERSIBLE, 2))
 ROOT = TrustRoot(
     digest="1" * 64,
     signers=(Signer(("ada",), ADA, "ssh-ed25519"), Signer(("bot",), BOT, "ssh-ed25519")),
     approvers=frozenset({"ada"}),
     ledger_signers=frozenset({"bot"}),
     required=2,
+    numbers=NUMBERS,
     gates=frozenset({"lossy"}),
     widening=frozenset({"control", "protected"}),
 )
@@ -51,6 +54,19 @@ CASES = {
     ),
     "one person is enough": ({"required": 1}, [("people needed", "2", "1", True)]),
     "three are needed": ({"required": 3}, [("people needed", "2", "3", False)]),
+    "fewer people at a gate": ({"numbers": NUMBERS[1:]}, [("people needed at gate lossy", "3", None, True)]),
+    "more people at a gate": (
+        {"numbers": (("", GateName.LOSSY, 4), NUMBERS[1])},
+        [("people needed at gate lossy", "3", "4", False)],
+    ),
+    "fewer people in an environment than elsewhere": (
+        {"numbers": (*NUMBERS, ("lab", GateName.LOSSY, 1))},
+        [("people needed at gate lossy in environment lab", None, "1", True)],
+    ),
+    "the number of an environment goes, and that of all counts": (
+        {"numbers": NUMBERS[:1]},
+        [("people needed at gate irreversible in environment live", "2", None, False)],
+    ),
     "longer": ({"expires_after": timedelta(days=30)}, [("an approval lasts", "7 days", "30 days", True)]),
     "a right to act alone": ({"break_glass": {"eve"}}, [("acts alone in an emergency", None, "eve", True)]),
     "another bot": (
@@ -132,6 +148,11 @@ roots = st.builds(
     approvers=st.frozensets(st.sampled_from(["ada", "ben"])),
     ledger_signers=st.frozensets(st.sampled_from(["bot"])),
     required=st.integers(1, 2),
+    numbers=st.lists(
+        st.tuples(st.sampled_from(["", "live"]), st.sampled_from(GateName), st.integers(1, 3)),
+        max_size=3,
+        unique_by=lambda each: each[:2],
+    ).map(lambda found: tuple(sorted(found))),
     revoked=st.frozensets(st.just(ADA)),
     accounts=st.sampled_from([(), (("github:1", "ada"),)]),
     via_forge=st.frozensets(st.sampled_from(["reversible", "irreversible"])),

@@ -11,7 +11,7 @@ from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import SourceRef
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, graph_address, query_address, schema_address
-from gitops.model.change import Action, Change, Disposition, Reason, Seen, Tier
+from gitops.model.change import Action, Change, Disposition, GateName, Reason, Seen, Tier
 from gitops.model.changeset import (
     Changeset,
     ChangesetState,
@@ -250,7 +250,10 @@ def _examples() -> dict[str, str]:
         seen=Seen("01JZ0000000000000000000FFF", 1204, 412),
         tier=Tier.IRREVERSIBLE,
     )
-    need = ApprovalRequirement(legacy, "deleting a graph destroys its data", digest("d"), may=("bob@example.com",))
+    reason, lossy = "deleting a graph destroys its data", (GateName.LOSSY, GateName.IRREVERSIBLE)
+    need = ApprovalRequirement(
+        legacy, reason, digest("d"), may=("bob@example.com",), gates=lossy, environment="production"
+    )
     lost = ContractBreak(find, BreakKind.COLUMN_DROPPED, "p.nick", "String?")
     impact = SchemaImpact(schema, ((),), (ResultChange(find, ("p.nick: String?",), ()),), ())
     breaking = _small(

@@ -11,7 +11,7 @@ from gitops.graph.port import MigrationPreview
 from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
 from gitops.model.address import Address, graph_address, policy_address, query_address, restore_address, schema_address
 from gitops.model.approval import Approval, ClusterTarget, Via
-from gitops.model.change import Action, Change, Disposition, Reason, Tier
+from gitops.model.change import Action, Change, Disposition, GateName, Reason, Tier
 from gitops.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -195,7 +195,13 @@ RULES_PLAN = Plan(
     impact=(),
     approvals_required=(
         ApprovalRequirement(
-            Address("trust.knowledge"), "It changes who may approve.", digest("d"), needed=2, may=("ada", "ben")
+            Address("trust.knowledge"),
+            "It changes who may approve.",
+            digest("d"),
+            needed=2,
+            may=("ada", "ben"),
+            gates=(GateName.LOSSY, GateName.IRREVERSIBLE),
+            environment="production",
         ),
     ),
     graph=ExecutionGraph(),
@@ -271,6 +277,8 @@ ACCESS_PLAN = Plan(
             "widens access: change on main of knowledge for 11 actors",
             digest("d"),
             tier=Tier.REVERSIBLE,
+            gates=(GateName.WIDENING,),
+            environment="production",
         ),
     ),
     graph=ExecutionGraph(),

@@ -325,7 +325,9 @@ def test_a_gate_is_open_only_if_plan_and_evidence_agree():
         body = plan_comment(PlanComment(subject=SUBJECT, outcome=_plan_with(need), approvals=states))
         assert body.split("\n")[3] == f"**Plan for `production/knowledge`: 1 change, {verdict}**"
     assert "(1 of 2), signed by `bob`" in body
-    assert "| approval of `graph.legacy` | **missing** | 1 of 2, not by its authors |" in body
+    assert (
+        "| approval of `graph.legacy` | **missing** | 1 of 2 approvals, gate irreversible; not by its authors |" in body
+    )
 
 
 def test_the_first_lines_of_a_comment_find_it_again():
