@@ -23,7 +23,6 @@ from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Bundle
 from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph, StoredQuery
-from gitops.serving.http.admin import AdminApp
 from gitops.serving.http.app import HttpApp
 from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.http.route import Route
@@ -160,8 +159,8 @@ def running(
 
 
 @contextmanager
-def serving(app: HttpApp | AdminApp) -> Iterator[int]:
-    """Run the application in a thread until the end of the block; gives its port."""
+def serving(app: Any, http: Any = "auto") -> Iterator[int]:
+    """Run the application in a thread until the end of the block; gives its port. `http` is the protocol of the web server."""
     started = threading.Event()
 
     class Server(uvicorn.Server):
@@ -170,7 +169,7 @@ def serving(app: HttpApp | AdminApp) -> Iterator[int]:
             started.set()
 
     config = uvicorn.Config(
-        app, port=0, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False
+        app, port=0, http=http, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False
     )
     server = Server(config)
     thread = threading.Thread(target=server.run)
