@@ -63,8 +63,8 @@ def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, An
     from gitops.wiring.serving import ServedSource, open_served
     from gitops.wiring.system import RandomIds, SystemClock
 
-    source = ServedSource(str(folder), None, None, None)
-    inputs = BootInputs(str(folder), lambda found: open_served(source, found), BootRules(), SystemClock(), TOKENS)
+    source, clock = ServedSource(str(folder), None, None, None), SystemClock()
+    inputs = BootInputs(str(folder), lambda found: open_served(source, found), BootRules(), clock, TOKENS)
     booted = boot_process(inputs, rows=rows)
     if booted.generation is None or booted.state is None:
         raise RuntimeError(f"the cluster is not served: {[each.message for each in booted.outcome.diagnostics]}")
@@ -75,7 +75,7 @@ def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, An
         log[:] = [json.dumps(form)]
 
     context = HttpContext(
-        ServingGeneration(booted.generation), booted.state, lambda: booted.tokens, SystemClock(), RandomIds(), record
+        ServingGeneration(booted.generation, clock.now), booted.state, lambda: booted.tokens, clock, RandomIds(), record
     )
     return HttpApp(context, ROUTES), booted.generation.graphs[GRAPH]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gitops.serving.generation import Generation, RevisionIdentity
+from gitops.model.served import RevisionIdentity
+from gitops.serving.generation import Generation
 from tests.support.query_graphs import create, put, town
 from tests.support.query_server import Running, generation, running, served, town_graph
 from tests.support.s3 import S3Place
