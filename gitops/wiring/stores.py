@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from posixpath import join
 from typing import TYPE_CHECKING, Any, cast
@@ -232,8 +233,12 @@ def compile_cache(environ: Mapping[str, str]) -> CompileCache | None:
     return None if folder is None or made_by is None else DiskCache(folder, made_by)
 
 
+@cache
 def edition() -> str | None:
-    """Digest of the sources that decide what a folder means, and of the Python that runs them; None if they cannot be read."""
+    """Digest of the sources that decide what a folder means, and of the Python that runs them; None if they cannot be read.
+
+    Read once: a process that goes on after an upgrade still runs what it imported before.
+    """
     found = hashlib.sha256(f"{gitops.__version__} {sys.version}".encode())
     root = os.path.dirname(gitops.__file__)  # noqa: PTH120 - pathlib takes as long as the reading itself
     try:

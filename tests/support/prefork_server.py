@@ -19,11 +19,12 @@ import types
 import gitops
 from gitops.cli.parser import build_parser
 from gitops.render.environment import _compiled
+from gitops.wiring.stores import edition
 from tests.support import pen
 from tests.support.pages import ROOT
 
-# The drivers of the web server belong to an extra, and a server of that kind is started for real.
-_LEFT_OUT = ("gitops.__main__", "gitops.server")
+# The drivers of the web server belong to an extra, and a server of that kind is started for real; so is one of agents.
+_LEFT_OUT = ("gitops.__main__", "gitops.server", "gitops.serving.http.mcp")
 # What the verbs import where they need it.
 _LATE = ("obstore", "obstore.exceptions", "obstore.store", "yaml")
 
@@ -144,7 +145,7 @@ def _git_settings() -> None:
 
 
 def _warm() -> None:
-    """Do once what every child would do: late imports, methods of dataclasses, expressions of the command line, templates."""
+    """Do once what every child would do: late imports, dataclasses, the command line, templates, the digest of the sources."""
     for module in pkgutil.walk_packages(gitops.__path__, "gitops."):
         if not module.name.startswith(_LEFT_OUT):
             importlib.import_module(module.name)
@@ -162,6 +163,7 @@ def _warm() -> None:
     build_parser()
     for path in (ROOT / "templates").glob("*.md.j2"):
         _compiled(path.name, path.read_text(encoding="utf-8"))
+    edition()
 
 
 def main() -> None:

@@ -41,14 +41,19 @@ def test_the_place_of_the_cache(tmp_path: Path, environ: dict[str, str], place: 
     )
 
 
+def edition_of_a_new_process() -> str | None:
+    edition.cache_clear()
+    return edition()
+
+
 def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "gitops"
     shutil.copytree(Path(gitops.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "graph", "bot"))
-    here = edition()
+    here = edition_of_a_new_process()
     monkeypatch.setattr(stores.gitops, "__file__", str(root / "__init__.py"))
-    assert edition() == here
+    assert edition_of_a_new_process() == here
     seen = {here}
     for name in (
         "language/lexer.py",
@@ -58,11 +63,14 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
         "model/resource.py",
         "git/folders.py",
     ):
+        before = edition()
         (root / name).write_text((root / name).read_text() + "\n")
-        seen.add(edition())
+        assert edition() == before, "a process that runs keeps the edition that it has imported"
+        seen.add(edition_of_a_new_process())
     assert len(seen) == 7
     (root / "cli" / "main.py").write_text("")
-    assert edition() in seen
+    assert edition_of_a_new_process() in seen
     shutil.rmtree(root / "language")
-    assert edition() is None
+    assert edition_of_a_new_process() is None
     assert compile_cache({"HOME": str(tmp_path)}) is None
+    edition.cache_clear()
