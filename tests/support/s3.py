@@ -121,6 +121,14 @@ class S3Server:
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(name, REGION)
         return name
 
+    def copy(self, bucket: str) -> str:
+        """The name of a new bucket with the same objects."""
+        name = self.bucket()
+        held = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        for key in self.keys(bucket):
+            held.put_object(name, key, held.get_object(bucket, key).value)
+        return name
+
     def keys(self, bucket: str) -> tuple[str, ...]:
         """The keys in a bucket, in order."""
         return tuple(sorted(s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys))

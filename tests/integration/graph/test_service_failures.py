@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -23,7 +24,7 @@ from gitops.graph.staged import WriteContext
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
-from tests.support.s3 import Asked, S3Place
+from tests.support.s3 import Asked, S3Place, S3Server
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 TYPES = [f"T{number}" for number in range(8)]
@@ -35,14 +36,24 @@ def records(name: str) -> io.BytesIO:
     return io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
+@pytest.fixture(scope="module")
+def original(s3_server: S3Server) -> str:
+    """The bucket of a graph of eight types with a row each: made once, never changed."""
+    place, ids = S3Place(s3_server, s3_server.bucket()), SequentialIds()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place.environ.items():
+            patch.setenv(name, value)
+        uri = f"{place.root}/graphs/g.omni"
+        LanceEngine(CLOCK, ids).prepare_create(uri, SCHEMA, actor=None).publish()
+        load_records(LoadRequest(uri, records("ada")), WriteContext(CLOCK, ids))
+    return place.bucket
+
+
 @pytest.fixture
-def uri(s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A graph of eight types with a row each; a service that is away is asked once."""
+def uri(original: str, s3: S3Place, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A copy of the graph; a service that is away is asked once."""
     monkeypatch.setenv("GITOPS_STORAGE_RETRY", "0")
-    place, ids = f"{s3.root}/graphs/g.omni", SequentialIds()
-    LanceEngine(CLOCK, ids).prepare_create(place, SCHEMA, actor=None).publish()
-    load_records(LoadRequest(place, records("ada")), WriteContext(CLOCK, ids))
-    return place
+    return f"{replace(s3, bucket=s3.server.copy(original)).root}/graphs/g.omni"
 
 
 def of_a_table(asked: Asked) -> bool:

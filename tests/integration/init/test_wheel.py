@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -96,11 +97,11 @@ def test_what_pip_installed_makes_the_same_wheel(installed: Path) -> None:
 @pytest.mark.parametrize("name", ["gitops/cli/main.py", "gitops/_data/scaffold/requirements.txt", "gitops/py.typed"])
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_changed_installation_is_refused(installed: Path, name: str, missing: bool, tmp_path: Path) -> None:
-    site = shutil.copytree(installed, tmp_path / "site")
-    if missing:
-        (site / name).unlink()
-    else:
-        (site / name).write_bytes((site / name).read_bytes() + b"\n")
+    site = shutil.copytree(installed, tmp_path / "site", copy_function=os.link)
+    content = (site / name).read_bytes()
+    (site / name).unlink()
+    if not missing:
+        (site / name).write_bytes(content + b"\n")
     code, detail = _ask(site)
     assert code == "installation_unusable"
     assert name in detail
