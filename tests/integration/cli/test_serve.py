@@ -43,7 +43,16 @@ def test_an_address_is_host_and_port(given, expected) -> None:
     assert serve("--listen", given).listen == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("9464", ("127.0.0.1", 9464)), (":0", ("127.0.0.1", 0)), ("[::]:1", ("::", 1)), ("a.example:2", ("a.example", 2))],
+)
+def test_an_admin_address_without_a_host_is_one_of_this_machine(given, expected) -> None:
+    assert parse_options(["serve", "--admin-bind", given]).admin_bind == expected
+
+
 def test_strangers_do_not_reach_it_by_default() -> None:
+    assert parse_options(["serve"]).admin_bind is None
     assert serve().listen == ("127.0.0.1", 8080)
 
 
