@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gitops.apply.carry_out import carry_out
-from gitops.apply.compensate import Compensation, end_rolled_back, keep, take_back
+from gitops.apply.compensate import end_rolled_back, keep, take_back
 from gitops.apply.drain import drain
 from gitops.apply.ended import Ended
 from gitops.apply.finish import settled
@@ -41,6 +41,7 @@ from gitops.model.changeset import (
     Drained,
     Finalized,
     Happening,
+    Orphan,
     Prepared,
     Removed,
     RollingBack,
@@ -60,7 +61,6 @@ from gitops.plan.probe import was_restored
 _ATTEMPTS = 5
 _LOST = (Code.STATE_CAS_MISMATCH, Code.CHANGESET_STATE_INVALID)
 """Another one wrote first; in a folder, where a person gave the changeset up, its events no longer follow each other."""
-_FAILED = (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
 
 
 def run_atomic(run: Run) -> Ended:
@@ -298,18 +298,16 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
             )
             where = None if first is None else Address(first.node_id)
             journal.add(RollingBack(error, where if where in members else None, "keep" if keeps else "rollback"))
-        begun = {
-            r.node_id: r.facts.get("manifest_version") for r in results if r.outcome in _FAILED or r.outcome.succeeded
-        }
+        begun = {r.node_id: r.facts.get("manifest_version") for r in results if r.outcome.failed or r.outcome.succeeded}
         live = {member.address for member in live_members(journal.record)}
         staged = restricted(run.graph, [name for name in begun if name in live])
-        taken = Compensation(frozenset(), ())
+        left: tuple[Orphan, ...] = ()
         if keeps:
-            taken = keep(current, journal.record, begun, run.announced)
+            left = keep(current, journal.record, begun, run.announced)
         elif staged.nodes:
             run.record()
-            taken = take_back(current, journal.record, staged, run.announced, run.swept.fence, begun)
-        end_rolled_back(current, journal, taken)
+            left = take_back(current, journal.record, staged, run.announced, run.swept.fence, begun)
+        end_rolled_back(current, journal, left)
         run.record(run.operations())
     except GitopsError as problem:
         current.problems.add_error(problem)
@@ -320,7 +318,7 @@ def _pivot_may_be_done(run: Run, results: Sequence[NodeResult]) -> bool:
     members = {m.address: m for m in run.journal.record.members if m.effect is Effect.PIVOT}
     for result in results:
         member = members.get(Address(result.node_id))
-        if member is None or (result.outcome not in _FAILED and not result.outcome.succeeded):
+        if member is None or not (result.outcome.failed or result.outcome.succeeded):
             continue
         if result.outcome.succeeded:
             return True
@@ -347,7 +345,7 @@ def _record_unfinished(run: Run, results: Sequence[NodeResult]) -> None:
         journal.add(*member_events(journal.record, done, (Effect.FINISH,), at=at, canonical=True))
         journal.add(*(Removed(each.address) for each in journal.record.removals if each.address in done))
         for node, result in ended.items():
-            if result.outcome in _FAILED:
+            if result.outcome.failed:
                 failed = Runtime(RuntimeState.FAILED, updated_at=at, error=failure_text(result))
                 journal.add(RuntimeUpdated(node.address, failed))
         retire = settled(

@@ -109,7 +109,7 @@ def _as_settled(result: NodeResult, landed: Mapping[Address, object]) -> NodeRes
 def _fail(run: Run, results: Sequence[NodeResult]) -> None:
     """Add that the changeset failed: the first failure in plan order is its error."""
     journal, at = run.journal, run.session.workspace.stamp()
-    failed = [r for r in results if r.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)]
+    failed = [r for r in results if r.outcome.failed]
     errors = [d for d in run.session.problems if d.severity is Severity.ERROR]
     error = failure_text(failed[0]) if failed else errors[0].message if errors else "nothing of it was applied"
     by_node = {result.node_id: result for result in failed}

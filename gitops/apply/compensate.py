@@ -15,41 +15,20 @@ from gitops.changesets.journal import Journal
 from gitops.cluster.session import Session
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import DeleteOrder
 from gitops.model.address import Address, Kind
-from gitops.model.changeset import Changeset, Failed, Happening, Member, Orphan, Runtime, RuntimeState, RuntimeUpdated
+from gitops.model.changeset import Changeset, Failed, Member, Orphan, Runtime, RuntimeState, RuntimeUpdated
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, ExecutionGraph, LockClaim, NodeOutcome, NodeResult
 from gitops.plan.layers import transposed
 from gitops.plan.open_changesets import live_members, to_migrate_back, to_remove
 
-__all__ = ["Compensation", "end_rolled_back", "keep", "take_back", "to_take_back"]
+__all__ = ["end_rolled_back", "keep", "take_back", "to_take_back"]
 
 
 _KEPT = "it is kept to be looked at (on_failure: keep)"
-
-
-@dataclass(frozen=True, slots=True)
-class Compensation:
-    """What was taken back, or was not there, and what was left behind."""
-
-    done: frozenset[Address]
-    orphaned: tuple[Orphan, ...]
-
-    def events(self, record: Changeset, at: str) -> tuple[Happening, ...]:
-        """What happened to the members that were ready."""
-        left = {orphan.address for orphan in self.orphaned}
-        ready = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
-        return tuple(
-            RuntimeUpdated(
-                each.address,
-                Runtime(RuntimeState.COMPENSATED, each.runtime.attempts, each.runtime.started_at, at),
-            )
-            for each in ready
-        )
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:
@@ -68,8 +47,8 @@ def take_back(
     intents: Mapping[str, Sequence[Intent]],
     fence: int,
     versions: Mapping[str, object] | None = None,
-) -> Compensation:
-    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now.
+) -> tuple[Orphan, ...]:
+    """Take back the nodes of `staged` in the reverse of their order, each by what its graph is now; what is left behind.
 
     `intents` are those of the changeset by node id; a node without one was never begun. `fence` is the number of this run, and
     `versions` are those that its migrations gave the graphs, where they are known.
@@ -90,15 +69,14 @@ def take_back(
     # One that has to stay keeps no other one from being taken back, unless that needs it.
     alone = ExecutionGraph(tuple(replace(node, group="") for node in staged.nodes), staged.edges)
     results = run_graph(transposed(alone), execute, clock=workspace.clock, workers=workers)
-    orphaned = tuple(
+    return tuple(
         Orphan(Address(result.node_id), _why_left(result)) for result in results if not result.outcome.succeeded
     )
-    return Compensation(frozenset(Address(r.node_id) for r in results if r.outcome.succeeded), orphaned)
 
 
 def keep(
     current: Session, record: Changeset, begun: Collection[str], intents: Mapping[str, Sequence[Intent]]
-) -> Compensation:
+) -> tuple[Orphan, ...]:
     """Leave what a changeset staged as it is, for people to look at: all of it that is there is orphaned.
 
     `begun` are the nodes that were carried out, and may have failed; `intents` are as for `take_back`.
@@ -107,7 +85,7 @@ def keep(
     kept = [m.address for m in record.members if m.runtime.state is RuntimeState.READY]
     unknown = (live[address] for address in map(Address, begun) if address in live and address not in kept)
     kept += [m.address for m in unknown if _is_there(current, record, m, intents.get(m.address, ()))]
-    return Compensation(frozenset(), tuple(Orphan(address, _KEPT) for address in sorted(kept)))
+    return tuple(Orphan(address, _KEPT) for address in sorted(kept))
 
 
 def _is_there(current: Session, record: Changeset, member: Member, announced: Sequence[Intent]) -> bool:
@@ -163,13 +141,20 @@ def _migrate_back(current: Session, member: Member, announced: Sequence[Intent],
 
 
 def end_rolled_back(
-    current: Session, journal: Journal, taken: Compensation, severity: Severity = Severity.ERROR
+    current: Session, journal: Journal, orphaned: tuple[Orphan, ...], severity: Severity = Severity.ERROR
 ) -> None:
-    """Add that everything is taken back that can be, and report it; the error of the changeset is recorded before."""
-    error = journal.record.error or "it failed"
-    journal.add(*taken.events(journal.record, current.workspace.stamp()), Failed(error, taken.orphaned))
-    key = journal.record.key
+    """Add that what was ready is taken back but for what is `orphaned`, and report it; the error is recorded before."""
+    record, at, left = journal.record, current.workspace.stamp(), {orphan.address for orphan in orphaned}
+    key, error = record.key, record.error or "it failed"
+    undone = [m for m in record.members if m.runtime.state is RuntimeState.READY and m.address not in left]
+    journal.add(
+        *(
+            RuntimeUpdated(m.address, Runtime(RuntimeState.COMPENSATED, m.runtime.attempts, m.runtime.started_at, at))
+            for m in undone
+        ),
+        Failed(error, orphaned),
+    )
     current.problems.add(Code.CHANGESET_ROLLED_BACK, key, f"nothing of it is applied: {error}", severity=severity)
-    for orphan in taken.orphaned:
+    for orphan in orphaned:
         detail = f"changeset {key} left it behind: {orphan.reason}"
         current.problems.add(Code.CHANGESET_ORPHANED, orphan.address, detail, severity=severity)

@@ -10,12 +10,8 @@ from __future__ import annotations
 from gitops.apply.run import Run
 from gitops.cluster.workspace import ChangesetFacts
 from gitops.core.errors import GitopsError
-from gitops.model.changeset import (
-    ChangesetBase,
-    ChangesetKind,
-    ChangesetState,
-    Created,
-)
+from gitops.model.change import Disposition
+from gitops.model.changeset import ChangesetBase, ChangesetKind, ChangesetState, Created
 from gitops.model.ledger import changeset_key
 from gitops.plan.changeset import ChangesetIdentity, approvals_required, first_record
 from gitops.plan.open_changesets import facts_of
@@ -30,7 +26,7 @@ def announce(run: Run, part: str) -> bool:
     """
     current = run.session
     try:
-        if not run.journal.recorded and _carries_out(run):
+        if not run.journal.recorded and any(c.disposition is Disposition.APPLIED for c in run.plan.changes):
             _create(run, part)
         if run.intents or (run.atomic and run.journal.drafts):
             run.announce()
@@ -38,10 +34,6 @@ def announce(run: Run, part: str) -> bool:
         current.problems.add_error(error)
         return False
     return True
-
-
-def _carries_out(run: Run) -> bool:
-    return any(change.disposition == "applied" for change in run.plan.changes)
 
 
 def _create(run: Run, part: str) -> None:

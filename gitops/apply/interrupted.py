@@ -53,10 +53,8 @@ def abandon(current: Session, found: Interrupted, fence: int, error: str = _INTE
     if record.state is not ChangesetState.ROLLING_BACK:
         journal.add(RollingBack(error, None))
         write_events(current, journal)
-    staged = to_take_back(record)
-    end_rolled_back(
-        current, journal, take_back(current, journal.record, staged, found.intents, fence), Severity.WARNING
-    )
+    left = take_back(current, journal.record, to_take_back(record), found.intents, fence)
+    end_rolled_back(current, journal, left, Severity.WARNING)
     write_events(current, journal, found.operations)
 
 

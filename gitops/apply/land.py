@@ -17,7 +17,7 @@ from gitops.ledger.port import LedgerWrite
 from gitops.model.approval import Approval
 from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.model.origin import Origin
-from gitops.model.plan import NodeOutcome, NodeResult
+from gitops.model.plan import NodeResult
 
 __all__ = ["StateWrite", "prepare_write", "settled_intents", "with_opened_debts"]
 
@@ -90,10 +90,7 @@ def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
     """The operations that are done, never started, or provably without effect; recovery settles the others."""
     retire = list(run.swept.retire)
     for result in results:
-        open_ended = result.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE) and not result.facts.get(
-            DISARMED
-        )
-        if not open_ended:
+        if not result.outcome.failed or result.facts.get(DISARMED):
             retire += run.operations([result.node_id])
     return tuple(retire)
 

@@ -69,7 +69,7 @@ def settle(
         if (left := left_out(change)) is not None:
             diagnostics.add_error(left)
     publishable = not any(
-        by_node[c.address].outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
+        by_node[c.address].outcome.failed
         for c in plan.changes
         if rules_of(c.address).catalog_suffix and c.address in by_node
     )

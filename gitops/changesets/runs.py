@@ -10,7 +10,6 @@ from gitops.model.run_event import RunEvent
 from gitops.model.run_record import RunNode, RunRecord
 
 _ENDS = frozenset(f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate"))
-_FAILED = frozenset({NodeOutcome.FAILED, NodeOutcome.INDETERMINATE})
 _BARRIER = "barrier."  # the ids of barriers; their rules are in a room above
 
 
@@ -66,7 +65,7 @@ def contradiction(run: RunRecord, record: Changeset) -> str | None:
     removals: dict[str, RemovalState] = {removal.address: removal.state for removal in record.removals}
     seen: set[str] = set()
     for node in run.nodes:
-        name, failed = node.id, node.outcome in _FAILED
+        name, failed = node.id, node.outcome.failed
         if name in seen:
             return f"{name} ended twice"
         seen.add(name)

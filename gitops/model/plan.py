@@ -138,6 +138,11 @@ class NodeOutcome(StrEnum):
         """Whether what depends on the node may go on."""
         return self in (NodeOutcome.DONE, NodeOutcome.UNCHANGED, NodeOutcome.DRY_RUN)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the node failed, or may have."""
+        return self in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
@@ -162,7 +167,7 @@ class NodeResult:
 
 def first_failure(results: Iterable[NodeResult]) -> NodeResult | None:
     """Of the nodes that failed, or whose effect is not known, the result of the one that ended first."""
-    failed = [r for r in results if r.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)]
+    failed = [r for r in results if r.outcome.failed]
     return min(failed, key=lambda r: (r.finished_at is None, r.finished_at), default=None)
 
 

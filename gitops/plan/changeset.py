@@ -25,17 +25,16 @@ from gitops.model.changeset import (
     Member,
     PlanFacts,
     Removal,
+    RemovalState,
     Runtime,
     RuntimeState,
     RuntimeUpdated,
     Staged,
 )
 from gitops.model.kinds import rules_of
-from gitops.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeOutcome, NodeResult, Plan
+from gitops.model.plan import ApprovalRequirement, Effect, ExecutionGraph, NodeResult, Plan
 from gitops.plan.classes import effects_of
 from gitops.plan.layers import layers
-
-_FAILED = frozenset({NodeOutcome.FAILED, NodeOutcome.INDETERMINATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ def _runtime(member: Member, result: NodeResult, at: str, *, canonical: bool) ->
     before, error = member.runtime, None
     if result.outcome.succeeded:
         state = RuntimeState.CANONICAL if canonical else RuntimeState.READY
-    elif result.outcome in _FAILED:
+    elif result.outcome.failed:
         state = RuntimeState.FAILED
         error = failure_text(result)
     else:
@@ -212,9 +211,9 @@ def changeset_result(record: Changeset, *, state_revision: int, converged: bool,
         "applied": states.count(RuntimeState.CANONICAL),
         "failed": states.count(RuntimeState.FAILED),
         "skipped": states.count(RuntimeState.SKIPPED),
-        "deleted": sum(removal.state == "deleted" for removal in record.removals),
+        "deleted": sum(removal.state is RemovalState.DELETED for removal in record.removals),
     }
-    left += [removal.address for removal in record.removals if removal.state != "deleted"]
+    left += [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
     return ChangesetResult(
         state_revision,
         converged,

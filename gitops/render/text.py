@@ -30,7 +30,7 @@ from gitops.model.outcome import (
     ValidateOutcome,
     VerbOutcome,
 )
-from gitops.model.plan import NodeOutcome, Plan, first_failure
+from gitops.model.plan import Plan, first_failure
 from gitops.model.trust import RuleChange
 from gitops.render.characters import visible
 from gitops.render.json import approve_command
@@ -290,7 +290,7 @@ def _apply(outcome: ApplyOutcome) -> list[str]:
 
 def _first(outcome: ApplyOutcome) -> str:
     """Where several changes failed, the one that failed first: the problems below are in plan order."""
-    failed = [r for r in outcome.results if r.outcome in (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)]
+    failed = [r for r in outcome.results if r.outcome.failed]
     first = first_failure(failed)
     return f", first at {first.node_id}" if first is not None and len(failed) > 1 else ""
 
