@@ -148,6 +148,11 @@ class Bucket:
                     )
                 except (AlreadyExistsError, PreconditionError):
                     return PutResult.REFUSED, ""
+                except FileNotFoundError:
+                    # Services answer so where the object is gone, and where the bucket is missing.
+                    if matching is None:
+                        raise
+                    return PutResult.REFUSED, ""
         except RemoteError as error:
             if not error.retryable:
                 raise

@@ -3,8 +3,9 @@
 Rules of this module:
 
 1. Every write is one PUT; it is durable, and seen by every later read, when the service answers.
-2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared: the service
-   decides between racing callers. Before the first write of a process the service is tested for doing so, by a race.
+2. `create` sends `If-None-Match: *`, and `replace` sends `If-Match` with the tag of the bytes that it compared, or that this
+   store read or wrote last if these are the same: the service decides between racing callers. Before the first write of a
+   process the service is tested for doing so, by a race.
 3. The client library never repeats a conditional PUT by itself: repeating a PUT that had succeeded would be refused
    because of its own object. This module repeats it, and every conditional PUT carries a fresh token in the metadata of
    the object, so that reading the object shows which writer made it, even for equal bytes.
@@ -21,7 +22,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
+from itertools import chain
 
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, UsageError
 from gitops.storage.address import StorageKind, StorageRootError, parse_storage
@@ -34,6 +37,8 @@ __all__ = ["S3Store", "lance_options"]
 _PROBE = "__cluster/.probe-"
 _WRITERS = 4
 _AT_ONCE = 64
+_TAGS, _TAGGED_BYTES = 64, 1024 * 1024
+"""Of how many objects the tags are remembered at most, and how large these may be."""
 
 
 class S3Store:
@@ -54,6 +59,7 @@ class S3Store:
         self._location = f"s3://{_join(bucket, self._prefix)}"
         self._bucket = Bucket(bucket)
         self._tested = _self_test(bucket, self._bucket.endpoint)
+        self._tags: dict[str, tuple[str, str]] = {}
 
     @property
     def location(self) -> str:
@@ -72,8 +78,12 @@ class S3Store:
 
     def read(self, key: str) -> bytes | None:
         """The content, or None only when the service says that the bucket is there and the object is not."""
-        found = self._bucket.get(self._path(key))
-        return None if found is None else found.data
+        path = self._path(key)
+        found = self._bucket.get(path)
+        if found is None:
+            return None
+        self._remember(path, found.data, found.tag)
+        return found.data
 
     def create(self, key: str, data: bytes) -> bool:
         """Write only if absent; False when an object was there already, and no attempt of this call made it.
@@ -84,8 +94,9 @@ class S3Store:
         path, token, sure = self._path(key), secrets.token_hex(16), True
         with self._writing():
             for _ in self._bucket.retry.attempts(self.display(key)):
-                answer, _tag = self._bucket.put_if(path, data, token, matching=None)
+                answer, tag = self._bucket.put_if(path, data, token, matching=None)
                 if answer is PutResult.WRITTEN:
+                    self._remember(path, data, tag)
                     return True
                 sure = sure and answer is PutResult.REFUSED
                 # A refusal alone does not say that an object is there: two writers at once may both be refused.
@@ -101,12 +112,19 @@ class S3Store:
         """
         path, token, sure = self._path(key), secrets.token_hex(16), True
         with self._writing():
-            for _ in self._bucket.retry.attempts(self.display(key)):
-                found = self._bucket.get(path)
-                if found is None or found.data != expected or found.owner == token:
-                    return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
-                answer, _tag = self._bucket.put_if(path, data, token, matching=found.tag)
+            content, before = self._tags.pop(path, ("", ""))
+            known = [before] if content == digest(expected) else []
+            for _ in chain(tuple(known), self._bucket.retry.attempts(self.display(key))):
+                if known:
+                    before = known.pop()
+                else:
+                    found = self._bucket.get(path)
+                    if found is None or found.data != expected or found.owner == token:
+                        return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
+                    before = found.tag
+                answer, tag = self._bucket.put_if(path, data, token, matching=before)
                 if answer is PutResult.WRITTEN:
+                    self._remember(path, data, tag)
                     return True
                 sure = sure and answer is PutResult.REFUSED
         raise _unknown_result(self.display(key))
@@ -142,6 +160,12 @@ class S3Store:
     def delete_keys(self, keys: Iterable[str]) -> None:
         """Remove objects, in no particular order; absent ones are not a failure. A failure may leave some."""
         self._bucket.delete([self._path(key) for key in keys])
+
+    def _remember(self, path: str, data: bytes, tag: str) -> None:
+        if len(self._tags) >= _TAGS:
+            self._tags.clear()
+        if tag and len(data) <= _TAGGED_BYTES:
+            self._tags[path] = digest(data), tag
 
     def _path(self, key: str) -> str:
         return _join(self._prefix, *split_key(key))
