@@ -8,7 +8,6 @@ from datetime import timedelta
 from gitops.cluster.serving import revision_of, servers
 from gitops.cluster.workspace import Workspace
 from gitops.config.cluster_yaml import declared_storage, read_cluster
-from gitops.core.cancel import CancelledError
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.model.outcome import ApplyOutcome
@@ -31,20 +30,19 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
     if not outcome.ok or applied is None or cluster is None:
         return outcome
     reports, clock = workspace.open_stores(declared_storage(cluster)).reports, workspace.clock
-    end = clock.monotonic() + limit.total_seconds()
-    while True:
-        problems = Diagnostics()
-        seen = () if reports is None else servers(reports, applied, clock.now(), problems)
-        behind = [each for each in seen if _is_awaited(each)]
-        refusing = [each for each in behind if each.state is ServingState.REFUSES]
-        left = end - clock.monotonic()
-        if refusing or not behind or left <= 0:
-            break
-        try:
-            workspace.cancel.check()
-            workspace.cancel.wait(min(left, _LOOK_S))
-        except CancelledError:
-            break
+    begun, cancel = clock.monotonic(), workspace.cancel
+    # A signal ends the wait, and what was applied is reported.
+    with cancel.work():
+        while True:
+            problems = Diagnostics()
+            seen = () if reports is None else servers(reports, applied, clock.now(), problems)
+            behind = [each for each in seen if _is_awaited(each)]
+            refusing = [each for each in behind if each.state is ServingState.REFUSES]
+            waited = clock.monotonic() - begun
+            left = limit.total_seconds() - waited
+            if refusing or not behind or left <= 0 or cancel.requested:
+                break
+            cancel.wait(min(left, _LOOK_S))
     if not seen and not problems:
         problems.add(
             Code.SERVING_UNREPORTED, "serving", f"no server says whether it serves revision {_number(applied)}"
@@ -52,9 +50,8 @@ def await_served(workspace: Workspace, outcome: ApplyOutcome, limit: timedelta) 
     for each in refusing:
         _report_refusal(each, applied, problems)
     if behind and not refusing:
-        seconds = int(limit.total_seconds())
         late = ", ".join(f"{each.report.replica}, which serves {_number(each.report.accepted)}" for each in behind)
-        detail = f"revision {_number(applied)} is applied, and after {seconds} s not served by {late}"
+        detail = f"revision {_number(applied)} is applied, and after {waited:.0f} s not served by {late}"
         problems.add(Code.SERVING_NOT_REACHED, "serving", detail)
     return replace(outcome, diagnostics=(*outcome.diagnostics, *problems), serving=seen)
 

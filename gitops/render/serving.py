@@ -31,8 +31,8 @@ def serving_parts(serving: Sequence[Replica] | None) -> list[str]:
 
 
 def serving_form(serving: Sequence[Replica] | None) -> dict[str, Any]:
-    """The member `serving` of a document, left out where the reports were not read."""
-    return {} if serving is None else {"serving": [_form(each) for each in serving]}
+    """The member `serving` of a document, left out where no server is known."""
+    return {"serving": [_form(each) for each in serving]} if serving else {}
 
 
 def _line(server: Replica) -> str:

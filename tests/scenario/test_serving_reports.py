@@ -54,6 +54,10 @@ class Passing(Cancellation):
         self._cluster, self._happens = cluster, happens or {}
         self.waited = 0.0
 
+    def then(self, seconds: float, happens: Callable[[], None]) -> None:
+        """Let something more happen."""
+        self._happens[seconds] = happens
+
     def wait(self, seconds: float) -> None:
         self.waited += seconds
         self._cluster.clock.advance(timedelta(seconds=seconds))
@@ -174,6 +178,21 @@ def test_a_server_that_does_not_follow_in_time_is_named(cluster: Cluster) -> Non
     problem = found(waited_for(cluster, waiting), "serving_not_reached")
     assert waiting.waited == 60
     assert f"after 60 s not served by web-1, which serves {server.accepted.state_revision}" in problem.message
+
+
+def test_a_signal_ends_the_wait_and_not_the_report_of_the_apply(cluster: Cluster) -> None:
+    Server(cluster)
+    waiting = Passing(cluster)
+    asked: list[bool] = []
+
+    def signalled() -> None:
+        asked.append(waiting.at_work)
+        waiting.request()
+
+    waiting.then(5, signalled)
+    outcome = waited_for(cluster, waiting)
+    assert (asked, outcome.converged, waiting.waited) == ([True], True, 5)
+    assert "after 5 s" in found(outcome, "serving_not_reached").message
 
 
 def test_a_chosen_revision_is_not_waited_for(cluster: Cluster) -> None:
