@@ -331,6 +331,19 @@ def test_a_branch_ledger_is_verified_and_each_of_its_revisions_can_be_served(loo
     assert (refused.returncode, json.loads(refused.stdout)["diagnostics"][0]["code"]) == (1, "ledger_diverged")
 
 
+@pytest.mark.slow
+def test_a_server_of_a_branch_ledger_reports_beside_the_graphs(loop: Loop):
+    environ = {**loop.environment("bot"), **TOKENS}
+    at = ("--repo", str(loop.server), "--cluster", "brain")
+    with serving(*at, "--watch", "1s", "--replica", "web-5", environ=environ) as server:
+        server.await_line("reports what it serves as web-5")
+        command = [*PROGRAM, "status", *at, "--json"]
+        shown = subprocess.run(command, env=environment(**environ), capture_output=True, text=True, check=True)
+        ((replica, state),) = [(each["replica"], each["state"]) for each in json.loads(shown.stdout)["serving"]]
+        assert (replica, state) == ("web-5", "serves")
+        assert server.stop() == 0
+
+
 def history(loop: Loop) -> Iterator[tuple[str, bytes]]:
     """The entries of the ledger with their states, the newest first."""
     head: str | None = loop.tip(LEDGER)
