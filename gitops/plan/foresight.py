@@ -110,13 +110,11 @@ def foresee(
         settled.problems.add_error(error)
         return Foreseen(tuple(settled.changesets), tuple(settled.problems))
     settled.problems.extend(each for each in swept.diagnostics if each.severity is Severity.ERROR)
-    done = () if settled.resumed is None else (each.address for each in settled.resumed.record.members)
-    moving = {*settled.texts, *(each.name for each in done if settled.resumed and each in settled.resumed.done)}
-    if settled.resumed is not None:
-        settled.changesets.append(OpenChangeset(settled.resumed.record.key, Course.RESUMED))
-    return Foreseen(
-        tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving), settled.resumed
-    )
+    resumed, moving = settled.resumed, set(settled.texts)
+    if resumed is not None:
+        settled.changesets.append(OpenChangeset(resumed.record.key, Course.RESUMED))
+        moving |= {member.address.name for member in resumed.record.members if member.address in resumed.done}
+    return Foreseen(tuple(settled.changesets), tuple(settled.problems), plan, accepted, frozenset(moving), resumed)
 
 
 def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
