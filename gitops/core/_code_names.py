@@ -336,3 +336,4 @@ class Code(StrEnum):
     QUERY_SERVER_FORBIDDEN = "query_server_forbidden"
     QUERY_SERVER_UNKNOWN = "query_server_unknown"
     QUERY_SERVER_REFUSED = "query_server_refused"
+    REPLICA_LIMIT_EXCEEDED = "replica_limit_exceeded"

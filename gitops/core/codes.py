@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_policy, _codes_serving
+from gitops.core import (
+    _codes_bot,
+    _codes_cluster,
+    _codes_forge,
+    _codes_graph,
+    _codes_policy,
+    _codes_serving,
+    _codes_strategies,
+)
 from gitops.core._code_names import Code, Severity
 from gitops.core.dataclass import dataclass
 
@@ -53,6 +61,7 @@ REGISTRY: Mapping[Code, CodeEntry] = _read(
     _codes_graph.TABLE,
     _codes_forge.TABLE,
     _codes_serving.TABLE,
+    _codes_strategies.TABLE,
 )
 
 # Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.

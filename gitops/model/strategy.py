@@ -1,0 +1,77 @@
+"""Replica strategies as they are declared: one rule for each strategy of a compute cluster, and their order."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from gitops.core.dataclass import dataclass
+
+__all__ = ["Burst", "IdleSuspend", "ShrinkToFit", "StrategyRule", "StrategyType", "TargetSize", "type_of"]
+
+
+class StrategyType(StrEnum):
+    """The strategies, in the order in which they decide: a later one sees what the earlier ones want, and may override it."""
+
+    TARGET_SIZE = "target_size"
+    SHRINK_TO_FIT = "shrink_to_fit"
+    BURST = "burst"
+    IDLE_SUSPEND = "idle_suspend"
+
+    @property
+    def priority(self) -> int:
+        """The place in that order, from 0."""
+        return list(StrategyType).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSize:
+    """The cluster shall have a replica of this size, and none of another size once that one is hydrated."""
+
+    target_size: str
+    replica_name: str | None = None
+    cooldown_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkToFit:
+    """Of all sizes up to a largest, the smallest that hydrates without crashing shall stay.
+
+    The counts are of the last hour; a replica that reaches one of them is removed.
+    """
+
+    max_replica_size: str
+    min_oom_count: int = 1
+    min_crash_count: int = 1
+    cooldown_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """While no replica is hydrated, one more of this size shall help."""
+
+    burst_replica_size: str
+    cooldown_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSuspend:
+    """A cluster without activity for so many seconds shall have no replicas."""
+
+    idle_after_s: int
+    cooldown_s: int = 0
+
+
+StrategyRule: TypeAlias = TargetSize | ShrinkToFit | Burst | IdleSuspend
+
+_TYPES: dict[type, StrategyType] = {
+    TargetSize: StrategyType.TARGET_SIZE,
+    ShrinkToFit: StrategyType.SHRINK_TO_FIT,
+    Burst: StrategyType.BURST,
+    IdleSuspend: StrategyType.IDLE_SUSPEND,
+}
+
+
+def type_of(rule: StrategyRule) -> StrategyType:
+    """The strategy that a rule is for."""
+    return _TYPES[type(rule)]

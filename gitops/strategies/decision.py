@@ -1,0 +1,153 @@
+"""Decide about the replicas of one compute cluster: run its strategies, guard what serves, and list the actions.
+
+1. The strategies run in order of priority, each on what the one before wants. The first begins with the cluster as it is.
+2. The guard: no replica changes its size in place, and the last hydrated replica stays, unless the cluster is suspended.
+3. Creates come first, smallest size first, then drops, by name. Nothing is done where there would be too many replicas.
+4. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
+
+The same arguments always give the same decision. Applied, and decided again on the same signals, it gives no further action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.model.strategy import StrategyRule, StrategyType, type_of
+from gitops.strategies.desired import DesiredState, Reason
+from gitops.strategies.rules import STRATEGIES, SUSPENDED
+from gitops.strategies.signals import ComputeCluster, ReplicaSpec, Signals
+from gitops.strategies.state import StrategyState
+
+__all__ = ["ActionKind", "Decision", "Limits", "ReplicaAction", "decide"]
+
+GUARD = "guard"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many replicas a compute cluster may have at any time, and how many credits they may cost per hour."""
+
+    max_replicas: int = 5
+    max_credits_per_hour: float | None = None
+
+
+class ActionKind(StrEnum):
+    """What is done with a replica."""
+
+    CREATE = "create"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAction:
+    """One replica that is created or dropped, and why."""
+
+    kind: ActionKind
+    replica: str
+    spec: ReplicaSpec
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a cluster shall have, the actions that lead there in their order, and what each strategy remembers if they succeed."""
+
+    desired: DesiredState
+    actions: tuple[ReplicaAction, ...]
+    states: Mapping[StrategyType, StrategyState]
+
+
+def decide(
+    cluster: ComputeCluster,
+    rules: Iterable[StrategyRule],
+    states: Mapping[StrategyType, StrategyState],
+    signals: Signals,
+    limits: Limits,
+) -> Decision:
+    """Decide by the steps above; a strategy without a state begins with one.
+
+    Raises GitopsError `replica_limit_exceeded`.
+    """
+    desired, after = DesiredState.of(cluster), {}
+    for rule in sorted(rules, key=lambda each: type_of(each).priority):
+        kind = type_of(rule)
+        state = states.get(kind) or StrategyState(kind, cluster.name, first_seen=signals.now)
+        wanted, after[kind] = STRATEGIES[kind](desired, state, rule, signals, cluster)
+        desired = desired if wanted is desired else replace(wanted, priority=kind.priority)
+    desired = _guarded(desired, cluster, signals)
+    actions = _actions(desired, cluster, signals)
+    _check(cluster, actions, signals, limits)
+    return Decision(desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)))
+
+
+def _remembered(
+    after: Mapping[StrategyType, StrategyState],
+    before: Mapping[StrategyType, StrategyState],
+    cluster: ComputeCluster,
+    actions: Iterable[ReplicaAction],
+) -> dict[StrategyType, StrategyState]:
+    """The states without what was decided and is not done."""
+    changed = {action.replica for action in actions}
+    kept = {}
+    for kind, state in after.items():
+        earlier = before.get(kind)
+        if not changed:
+            state = replace(state, last_decision=earlier and earlier.last_decision)  # noqa: PLW2901 - what is left of it
+        if state.pending is not None and state.pending.name not in changed:
+            seen = earlier is None or state.pending.name in cluster.replicas
+            state = replace(state, pending=None if seen else earlier.pending)  # noqa: PLW2901
+        kept[kind] = state
+    return kept
+
+
+def _guarded(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -> DesiredState:
+    for name, spec in sorted(desired.target_replicas.items()):
+        if (there := cluster.replicas.get(name, spec)) != spec:
+            desired = desired.with_replica(name, there, GUARD, f"size_in_place: it keeps its size {there.size}")
+    serving = cluster.replicas.keys() & signals.hydrated
+    dropped = serving - desired.target_replicas.keys()
+    if dropped != serving or SUSPENDED in desired.metadata:
+        return desired
+    for name in sorted(dropped):
+        text = "last_hydrated: no other replica of the cluster is hydrated"
+        desired = desired.with_replica(name, cluster.replicas[name], GUARD, text)
+    return desired
+
+
+def _actions(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -> tuple[ReplicaAction, ...]:
+    wanted, there = desired.target_replicas, cluster.replicas
+    created = sorted(wanted.keys() - there.keys(), key=lambda name: (signals.sizes.rank(wanted[name].size), name))
+    return (
+        *(ReplicaAction(ActionKind.CREATE, name, wanted[name], desired.because(name)) for name in created),
+        *(
+            ReplicaAction(ActionKind.DROP, name, there[name], desired.because(name))
+            for name in sorted(there.keys() - wanted.keys())
+        ),
+    )
+
+
+def _check(cluster: ComputeCluster, actions: Iterable[ReplicaAction], signals: Signals, limits: Limits) -> None:
+    """Look at the moment after the creates and before the drops."""
+    created = [action.spec for action in actions if action.kind is ActionKind.CREATE]
+    if not created:
+        return
+    specs = [*cluster.replicas.values(), *created]
+    if len(specs) > limits.max_replicas:
+        detail = f"{cluster.name} would have {len(specs)} replicas, more than its {limits.max_replicas}"
+        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
+    if limits.max_credits_per_hour is None:
+        return
+    costs = [signals.sizes.credits.get(spec.size) for spec in specs]
+    if any(cost is None for cost in costs):
+        detail = f"the target does not tell the credits of every size of {cluster.name}, which are limited"
+        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
+    total = sum(cost for cost in costs if cost is not None)
+    if total > limits.max_credits_per_hour:
+        detail = f"{cluster.name} would cost {total:g} credits per hour, more than its {limits.max_credits_per_hour:g}"
+        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
