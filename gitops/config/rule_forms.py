@@ -1,4 +1,4 @@
-"""What the values of `gitops.yaml` must be: each form takes a plain value, and gives what it says or every problem that it has.
+"""What the values of a document of rules must be: each form takes a plain value, and gives what it says, or all its problems.
 
     RULE = mapping(LedgerRule, {"store": choice("branch", "directory"), "signers": listed(PRINCIPAL)})
     RULE({"store": "branch"})    # a LedgerRule, or Refused with `("store",), "expected 'branch' or 'directory'"`

@@ -1,4 +1,4 @@
-"""What is wrong with a `gitops.yaml`, at its lines."""
+"""What is wrong with a document of rules, such as `gitops.yaml`, at its lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_PROBLEMS = 20
 
 
 class RuleProblem(NamedTuple):
-    """A problem of `gitops.yaml`: its line and column, which count from 1, and what is wrong."""
+    """A problem: its line and column, which count from 1, and what is wrong."""
 
     line: int
     column: int
@@ -45,14 +45,14 @@ def refused_text(error: YamlError) -> BotConfigError:
 
 def refused(root: YamlNode, problems: Sequence[tuple[Place, str]]) -> BotConfigError:
     """All problems in one error, up to a bound."""
-    found = [_placed(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
+    found = [place_problem(root, place, message) for place, message in problems[:_MAX_PROBLEMS]]
     lines = [f"line {each.line}: {each.message}" for each in found]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
     return BotConfigError("; ".join(lines), tuple(found))
 
 
-def _placed(root: YamlNode, place: Place, message: str) -> RuleProblem:
+def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
     """A problem of validation with its dotted place, at the deepest key, value or item on the way there."""
     about_key = message.startswith(UNKNOWN) or CHOSEN_KEY in place
     node: YamlNode | None = root

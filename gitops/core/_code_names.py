@@ -337,3 +337,5 @@ class Code(StrEnum):
     QUERY_SERVER_UNKNOWN = "query_server_unknown"
     QUERY_SERVER_REFUSED = "query_server_refused"
     REPLICA_LIMIT_EXCEEDED = "replica_limit_exceeded"
+    SCENARIO_INVALID = "scenario_invalid"
+    STRATEGY_QUESTIONABLE = "strategy_questionable"

@@ -1,7 +1,8 @@
 """Decide about the replicas of one compute cluster: run its strategies, guard what serves, and list the actions.
 
 1. The strategies run in order of priority, each on what the one before wants. The first begins with the cluster as it is.
-2. The guard: no replica changes its size in place, and the last hydrated replica stays, unless the cluster is suspended.
+2. The guard, after each of them, so that the next sees what stays: no replica changes its size in place, and the last hydrated
+   replica stays, unless the cluster is suspended.
 3. Creates come first, smallest size first, then drops, by name. Nothing is done where there would be too many replicas.
 4. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
 
@@ -79,8 +80,8 @@ def decide(
         kind = type_of(rule)
         state = states.get(kind) or StrategyState(kind, cluster.name, first_seen=signals.now)
         wanted, after[kind] = STRATEGIES[kind](desired, state, rule, signals, cluster)
-        desired = desired if wanted is desired else replace(wanted, priority=kind.priority)
-    desired = _guarded(desired, cluster, signals)
+        if wanted is not desired:
+            desired = _guarded(replace(wanted, priority=kind.priority), cluster, signals)
     actions = _actions(desired, cluster, signals)
     _check(cluster, actions, signals, limits)
     return Decision(desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)))
@@ -97,12 +98,12 @@ def _remembered(
     kept = {}
     for kind, state in after.items():
         earlier = before.get(kind)
+        pending, decided = state.pending, state.last_decision
+        if pending is not None and pending.name not in changed:
+            pending = None if earlier is None or pending.name in cluster.replicas else earlier.pending
         if not changed:
-            state = replace(state, last_decision=earlier and earlier.last_decision)  # noqa: PLW2901 - what is left of it
-        if state.pending is not None and state.pending.name not in changed:
-            seen = earlier is None or state.pending.name in cluster.replicas
-            state = replace(state, pending=None if seen else earlier.pending)  # noqa: PLW2901
-        kept[kind] = state
+            decided = None if earlier is None else earlier.last_decision
+        kept[kind] = replace(state, pending=pending, last_decision=decided)
     return kept
 
 

@@ -6,7 +6,7 @@ strategy leaves what is its own as it is: the replicas of the cluster, its burst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -36,11 +36,11 @@ def burst_name(cluster: str) -> str:
 
 
 def target_size(
-    desired: DesiredState, state: StrategyState, rule: TargetSize, signals: Signals, _: ComputeCluster
+    desired: DesiredState, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredState, StrategyState]:
-    """A replica of the size, whatever its name; once it is hydrated, no other sizes."""
+    """A replica of the size, whatever its name, but not the one that `burst` will remove; once it is hydrated, no others."""
     by, size = StrategyType.TARGET_SIZE.value, rule.target_size
-    fitting = desired.names(size=size)
+    fitting = [name for name in desired.names(size=size) if name != burst_name(cluster.name)]
     if fitting:
         state = replace(state, pending=None)
     if state.cooling(signals.now, rule.cooldown_s):
@@ -48,7 +48,7 @@ def target_size(
     if not fitting:
         again = state.pending is not None and state.pending.size == size
         text = f"recreating the replica of size {size}, which is gone" if again else f"no replica has size {size}"
-        name = _free_name(rule.replica_name or f"r_{size}", desired)
+        name = _free_name(rule.replica_name or f"r_{size}", desired.target_replicas)
         pending = PendingReplica(name, size, signals.now)
         return desired.with_replica(name, ReplicaSpec(size), by, text), _decided(state, signals, pending=pending)
     others = desired.target_replicas.keys() - set(fitting)
@@ -61,33 +61,32 @@ def target_size(
 def shrink_to_fit(
     desired: DesiredState, state: StrategyState, rule: ShrinkToFit, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredState, StrategyState]:
-    """One replica of each size up to the largest; then the smallest that hydrates without crashing."""
+    """One replica of each size up to the largest; then the smallest that hydrates without crashing, with those below it."""
     by = StrategyType.SHRINK_TO_FIT.value
     failed = {size: at for size, at in state.failed_sizes.items() if signals.now - at < _FAILURES_COUNT_FOR}
     state = replace(state, failed_sizes=MappingProxyType(failed))
     if state.cooling(signals.now, rule.cooldown_s):
         return desired, state
     wanted = desired
-    if not desired.target_replicas:
-        for size in signals.sizes.up_to(rule.max_replica_size):
-            if size not in failed:
-                name, text = f"{cluster.name}_{size}", f"size {size} is tried, up to {rule.max_replica_size}"
-                wanted = wanted.with_replica(name, ReplicaSpec(size), by, text)
-        return wanted, state if wanted is desired else _decided(state, signals)
-    for name in desired.names():
+    for name, spec in sorted(desired.target_replicas.items()):
         crashes = signals.crashes.get(name, NO_CRASHES)
         if crashes.total >= rule.min_crash_count or crashes.out_of_memory >= rule.min_oom_count:
-            text = f"it crashed {crashes.total} times in an hour, {crashes.out_of_memory} times out of memory"
-            failed[wanted.target_replicas[name].size] = signals.now
+            text = f"crashes in the last hour: {crashes.total}, out of memory: {crashes.out_of_memory}"
+            failed[spec.size] = signals.now
             wanted = wanted.without([name], by, text)
+    if not wanted.target_replicas:
+        for size in signals.sizes.up_to(rule.max_replica_size):
+            if size not in failed:
+                name = _free_name(f"{cluster.name}_{size}", cluster.replicas)
+                text = f"size {size} is tried, up to {rule.max_replica_size}"
+                wanted = wanted.with_replica(name, ReplicaSpec(size), by, text)
     rank = signals.sizes.rank
-    fit = min(
-        (rank(spec.size) for name, spec in wanted.target_replicas.items() if name in signals.hydrated), default=None
-    )
+    sizes = {name: rank(spec.size) for name, spec in wanted.target_replicas.items()}
+    fit = min((size for name, size in sizes.items() if name in signals.hydrated), default=None)
     if fit is not None:
-        larger = [name for name, spec in wanted.target_replicas.items() if rank(spec.size) > fit]
+        larger = [name for name, size in sizes.items() if size > fit]
         wanted = wanted.without(larger, by, f"a replica of the smaller size {fit[1]} is hydrated")
-    if wanted is desired or wanted.target_replicas == desired.target_replicas:
+    if wanted.target_replicas == desired.target_replicas:
         return desired, state
     return wanted, _decided(state, signals, failed_sizes=MappingProxyType(failed))
 
@@ -147,7 +146,7 @@ def _decided(state: StrategyState, signals: Signals, **changes: Any) -> Strategy
     return replace(state, last_decision=signals.now, **changes)
 
 
-def _free_name(wanted: str, desired: DesiredState) -> str:
+def _free_name(wanted: str, taken: Container[str]) -> str:
     """The name, or with a number behind it: a replica never changes its size, since that would drop it first."""
     candidates = (wanted if n == 1 else f"{wanted}_{n}" for n in count(1))
-    return next(name for name in candidates if name not in desired.target_replicas)
+    return next(name for name in candidates if name not in taken)

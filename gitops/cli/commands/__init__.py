@@ -5,6 +5,7 @@ from gitops.cli.commands.cluster import CLUSTER_COMMANDS, COMPLETION, EDITOR, HE
 from gitops.cli.commands.graph import GRAPH, QUERY
 from gitops.cli.commands.policy import POLICY
 from gitops.cli.commands.repository import AUDIT_COMMANDS, BOT, HOOK, LEDGER, PROMOTE, REQUEST, REVERT, SERVE
+from gitops.cli.commands.strategies import STRATEGIES
 
 COMMANDS = (
     *SETUP_COMMANDS,
@@ -12,6 +13,7 @@ COMMANDS = (
     CHANGESET,
     GRAPH,
     POLICY,
+    STRATEGIES,
     SERVE,
     QUERY,
     BOT,

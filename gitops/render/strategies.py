@@ -1,0 +1,135 @@
+"""Timelines of simulated strategies: as text, as JSON, and as a plot in SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from gitops.strategies.decision import ActionKind
+from gitops.strategies.simulation import Step, Timeline, Usage
+
+__all__ = ["comparison_lines", "timeline_form", "timeline_lines", "to_plot"]
+
+_WIDTH, _LEFT, _BAND, _GAP, _TOP = 960, 120, 90, 30, 40
+
+
+def timeline_lines(timeline: Timeline) -> list[str]:
+    """What the strategies did and when, then what it adds up to. What stands against it is said once, as long as it lasts."""
+    lines, refused = [], None
+    for step in timeline.steps:
+        for action in step.actions:
+            sign = "+" if action.kind is ActionKind.CREATE else "-"
+            why = "; ".join(map(str, action.reasons))
+            lines.append(f"{_clock(step.at_s)}  {sign} {action.replica} ({action.spec.size})  {why}")
+        if step.problem not in (None, refused):
+            lines.append(f"{_clock(step.at_s)}  ! {step.problem}")
+        refused = step.problem
+    return [*lines, *([""] if lines else []), *_usage_lines(timeline.usage)]
+
+
+def comparison_lines(before: Timeline, after: Timeline) -> list[str]:
+    """What two timelines add up to, side by side."""
+    rows = zip(_figures(before.usage), _figures(after.usage), strict=True)
+    return [f"{name:<16}  {old} -> {new}" for (name, old), (_, new) in rows]
+
+
+def timeline_form(timeline: Timeline) -> dict[str, Any]:
+    """As JSON: the steps at which something happened, and the sums."""
+    usage = timeline.usage
+    return {
+        "cluster": timeline.scenario.cluster,
+        "steps": [_step_form(step) for step in timeline.steps if step.actions or step.problem],
+        "usage": {
+            "replica_hours": round(usage.replica_hours, 4),
+            "credits": round(usage.credits, 4),
+            "unserved_s": usage.unserved_s,
+            "suspended_s": usage.suspended_s,
+            "actions": usage.actions,
+        },
+    }
+
+
+def to_plot(timeline: Timeline) -> str:
+    """Replicas, hydrated replicas, activity and credits over time, as one SVG document without scripts."""
+    bands: list[tuple[str, Callable[[Step], float]]] = [
+        ("replicas", lambda step: len(step.replicas)),
+        ("hydrated", lambda step: len(step.hydrated)),
+        ("activity", lambda step: 1.0 if step.active else 0.0),
+        ("credits per hour", lambda step: step.credits_per_hour),
+    ]
+    height = _TOP + len(bands) * (_BAND + _GAP) + 20
+    box = f"0 0 {_LEFT + _WIDTH + 40} {height}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="22">{escape(timeline.scenario.cluster)}</text>',
+    ]
+    for number, (name, value) in enumerate(bands):
+        parts += _band(timeline, _TOP + number * (_BAND + _GAP), name, value)
+    parts += _axis(timeline, height - 8)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _band(timeline: Timeline, top: int, name: str, value: Callable[[Step], float]) -> list[str]:
+    """One curve: a step function above its base line, with its largest value beside it."""
+    values = [value(step) for step in timeline.steps]
+    most = max(*values, 1.0) if len(values) > 1 else max(values[0], 1.0)
+    base = top + _BAND
+    path, previous = [f"M{_LEFT} {base}"], 0.0
+    for step, each in zip(timeline.steps, values, strict=True):
+        if each != previous:
+            path.append(f"H{_across(timeline, step.at_s):.1f}V{base - _BAND * each / most:.1f}")
+            previous = each
+    path.append(f"H{_LEFT + _WIDTH}V{base}Z")
+    return [
+        f'<text x="8" y="{top + 14}">{escape(name)}</text><text x="{_LEFT - 8}" y="{top + 10}" text-anchor="end">{most:g}</text>',
+        f'<path d="{"".join(path)}" fill="#9ecae1" stroke="#3182bd"/>',
+        f'<line x1="{_LEFT}" y1="{base}" x2="{_LEFT + _WIDTH}" y2="{base}" stroke="#636363"/>',
+    ]
+
+
+def _axis(timeline: Timeline, y: int) -> Iterable[str]:
+    length = timeline.scenario.length_s
+    for eighth in range(9):
+        at_s = length * eighth // 8
+        yield f'<text x="{_across(timeline, at_s):.1f}" y="{y}" text-anchor="middle">{_clock(at_s)}</text>'
+
+
+def _across(timeline: Timeline, at_s: int) -> float:
+    return _LEFT + _WIDTH * at_s / timeline.scenario.length_s
+
+
+def _step_form(step: Step) -> Mapping[str, Any]:
+    actions = [
+        {
+            "op": action.kind.value,
+            "replica": action.replica,
+            "size": action.spec.size,
+            "reasons": [str(reason) for reason in action.reasons],
+        }
+        for action in step.actions
+    ]
+    form = {"at_s": step.at_s, "actions": actions, "replicas": dict(step.replicas), "problem": step.problem}
+    return {key: value for key, value in form.items() if value is not None}
+
+
+def _figures(usage: Usage) -> Sequence[tuple[str, str]]:
+    return (
+        ("replica-hours", f"{usage.replica_hours:.2f}"),
+        ("credits", f"{usage.credits:.2f}"),
+        ("unserved", _clock(usage.unserved_s)),
+        ("suspended", _clock(usage.suspended_s)),
+        ("actions", str(usage.actions)),
+    )
+
+
+def _usage_lines(usage: Usage) -> list[str]:
+    return [f"{name:<16}  {figure}" for name, figure in _figures(usage)]
+
+
+def _clock(seconds: int) -> str:
+    """Days, hours and minutes; seconds where there are any."""
+    minutes, rest = divmod(seconds, 60)
+    text = f"{minutes // 1440}d {minutes // 60 % 24:02}:{minutes % 60:02}"
+    return f"{text}:{rest:02}" if rest else text
