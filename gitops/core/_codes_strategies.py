@@ -9,5 +9,5 @@ scenario_invalid | E | a scenario of a simulation is not valid
   -> correct the scenario at this line; docs/strategies.md describes every key
 strategy_questionable | W | a strategy does what is hardly meant
   the strategy is permitted, and with the others of its compute cluster it has an effect that few want
-  -> change the strategies as the message says, or leave them as they are if this is meant
+  -> change the strategies as the message says, or leave them as they are if you want this
 """

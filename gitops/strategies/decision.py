@@ -146,7 +146,7 @@ def _check(cluster: ComputeCluster, actions: Iterable[ReplicaAction], signals: S
         return
     costs = [signals.sizes.credits.get(spec.size) for spec in specs]
     if any(cost is None for cost in costs):
-        detail = f"the target does not tell the credits of every size of {cluster.name}, which are limited"
+        detail = f"the target does not list the credits of every size of {cluster.name}, which are limited"
         raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
     total = sum(cost for cost in costs if cost is not None)
     if total > limits.max_credits_per_hour:

@@ -1,4 +1,4 @@
-"""What a decision is made from: a compute cluster as it is, and what its target tells of it."""
+"""What a decision is made from: a compute cluster as it is, and what its target reports of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_CRASHES = Crashes()
 
 @dataclass(frozen=True)
 class SizeTable:
-    """The sizes of a target, smallest first, each with its credits per hour; None where the target does not tell them."""
+    """The sizes of a target, smallest first, each with its credits per hour; None where the target does not list them."""
 
     credits: Mapping[str, float | None]
 
@@ -62,7 +62,7 @@ class SizeTable:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What a target told of a compute cluster at one time, `now`, aware and in UTC.
+    """What a target reported of a compute cluster at one time, `now`, aware and in UTC.
 
     `last_activity` is when the newest statement of others began or finished, None where none is known. `hydrated` has the names
     of replicas that can answer; whatever is missing there is not hydrated. `crashes` is by the name of the replica.

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gitops.core import _codes_bot, _codes_cluster, _codes_forge, _codes_graph, _codes_policy, _codes_serving
+from gitops.core import (
+    _codes_bot,
+    _codes_cluster,
+    _codes_forge,
+    _codes_graph,
+    _codes_policy,
+    _codes_serving,
+    _codes_strategies,
+)
 from gitops.core.codes import REGISTRY, Code, CodeEntry
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.render.text import diagnostic_lines
@@ -35,6 +43,7 @@ def codes_page() -> str:
         ("Graphs and queries", _codes_graph.TABLE),
         ("Forges", _codes_forge.TABLE),
         ("The query server", _codes_serving.TABLE),
+        ("Replica strategies", _codes_strategies.TABLE),
     )
     parts = [_HEAD, *(_section(title, _names(table), REGISTRY) for title, table in sections)]
     return "\n".join(parts)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.language.yaml import parse_yaml, to_plain
 from gitops.model.strategy import StrategyType
@@ -49,7 +48,7 @@ def test_a_limit_of_replicas_counts_those_that_will_be_dropped_later() -> None:
     assert lines(made.actions) == ["create r_100cc 100cc"]
     with pytest.raises(GitopsError) as refused:
         decide(cluster(replicas), wanted, {}, signals(replicas), Limits(max_replicas=2))
-    assert refused.value.code is Code.REPLICA_LIMIT_EXCEEDED
+    assert refused.value.code == "replica_limit_exceeded"
     assert "3 replicas, more than its 2" in refused.value.detail
 
 
@@ -67,7 +66,7 @@ def test_a_limit_of_credits_is_that_of_all_replicas_together(limit: float, permi
 def test_credits_that_are_not_known_are_over_every_limit() -> None:
     wanted, unpriced = rules({"target_size": {"target_size": "x"}}), replace(signals({}), sizes=SizeTable({"x": None}))
     assert decide(cluster({}), wanted, {}, unpriced, Limits()).actions
-    with pytest.raises(GitopsError, match="does not tell the credits"):
+    with pytest.raises(GitopsError, match="does not list the credits"):
         decide(cluster({}), wanted, {}, unpriced, Limits(5, 100.0))
 
 

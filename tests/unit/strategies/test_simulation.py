@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.cli.main import main
-from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.language.yaml import parse_yaml, to_plain
 from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, TargetSize
@@ -42,7 +41,7 @@ def test_refused(case: dict[str, Any]) -> None:
     document = {**PLAIN, **{key: value for key, value in case.items() if key not in ("name", "says")}}
     found = Diagnostics()
     assert read_scenario(json.dumps(document, indent=1).encode(), "day.yaml", found) is None
-    assert {each.code for each in found} == {Code.SCENARIO_INVALID}
+    assert {each.code for each in found} == {"scenario_invalid"}
     assert len(found) == len(case["says"])
     for each, text in zip(found, case["says"], strict=True):
         assert text in each.message
@@ -54,7 +53,7 @@ def test_a_scenario_that_is_not_yaml_is_refused_at_its_line() -> None:
     found = Diagnostics()
     assert read_scenario(b"cluster: c\nlength: [}\n", "day.yaml", found) is None
     [problem] = found
-    assert (problem.code, problem.source and problem.source.line) == (Code.SCENARIO_INVALID, 2)
+    assert (problem.code, problem.source and problem.source.line) == ("scenario_invalid", 2)
 
 
 def test_what_is_hardly_meant_is_a_warning() -> None:
@@ -62,8 +61,8 @@ def test_what_is_hardly_meant_is_a_warning() -> None:
     found = Diagnostics()
     assert read_scenario(json.dumps(document, indent=1).encode(), "day.yaml", found) is not None
     assert [(each.code, each.message.partition(" ")[0]) for each in found] == [
-        (Code.STRATEGY_QUESTIONABLE, "strategies.idle_suspend:"),
-        (Code.STRATEGY_QUESTIONABLE, "strategies.idle_suspend.idle_after_s:"),
+        ("strategy_questionable", "strategies.idle_suspend:"),
+        ("strategy_questionable", "strategies.idle_suspend.idle_after_s:"),
     ]
 
 
