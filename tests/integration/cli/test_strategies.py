@@ -10,7 +10,7 @@ import pytest
 
 from gitops.cli.main import main
 
-DAY = Path(__file__).parents[2] / "data" / "strategies" / "timelines" / "working-day.yaml"
+DAY = Path(__file__).parents[3] / "examples" / "strategies" / "working-day.yaml"
 
 
 def test_two_scenarios_are_compared_and_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
