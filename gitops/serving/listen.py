@@ -22,6 +22,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
+from gitops.serving.http.answers import problem_answer
+from gitops.serving.problem import ApiCode, ApiProblem
 
 __all__ = ["BoundSocket", "address_of", "bind", "listen"]
 
@@ -137,7 +139,10 @@ class _Server(uvicorn.Server):
 
 
 class _Bounded(HttpToolsProtocol):
-    """A connection that ends if the head of a request is large, or does not arrive in time."""
+    """A connection that ends if the head of a request is large, or does not arrive in time.
+
+    What is not HTTP gets the envelope of problems. Trailers do not count as headers: a proxy in front has not looked at them.
+    """
 
     _late: Any = None
     _head = 0
@@ -161,10 +166,27 @@ class _Bounded(HttpToolsProtocol):
         self._await_head()
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head >= 0:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._head = -1
         self._head_is_there()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the text of the web server is not that of an answer
+        answer = problem_answer(ApiProblem(400, ApiCode.BAD_REQUEST, "the request is not valid HTTP/1.1"))
+        head = (
+            "HTTP/1.1 400 Bad Request",
+            f"content-type: {answer.media_type}",
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            f"content-length: {len(answer.body)}",
+            "connection: close",
+        )
+        self.transport.write("\r\n".join((*head, "", "")).encode() + answer.body)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()

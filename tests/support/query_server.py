@@ -27,6 +27,7 @@ from gitops.serving.http.app import HttpApp
 from gitops.serving.http.context import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.http.route import Route
 from gitops.serving.http.routes import ROUTES
+from gitops.serving.listen import _Bounded
 from gitops.serving.tokens import JSON, BearerTokens, load_tokens
 from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.query_graphs import create, put, road, town
@@ -159,7 +160,7 @@ def running(
 
 
 @contextmanager
-def serving(app: Any, http: Any = "auto") -> Iterator[int]:
+def serving(app: Any, http: Any = _Bounded) -> Iterator[int]:
     """Run the application in a thread until the end of the block; gives its port. `http` is the protocol of the web server."""
     started = threading.Event()
 
@@ -169,7 +170,15 @@ def serving(app: Any, http: Any = "auto") -> Iterator[int]:
             started.set()
 
     config = uvicorn.Config(
-        app, port=0, http=http, log_config=None, access_log=False, lifespan="on", ws="none", server_header=False
+        app,
+        port=0,
+        http=http,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        server_header=False,
     )
     server = Server(config)
     thread = threading.Thread(target=server.run)

@@ -231,8 +231,12 @@ class Call:
         self.require_identity()
 
     def require_identity(self) -> None:
-        """Raises ProblemError 415 where the body is announced as compressed."""
-        if (self.header("content-encoding") or "identity").strip().lower() != "identity":
+        """Raises ProblemError 415 where the body is announced as compressed, also for its transfer."""
+        encoding, transfer = (
+            self.header("content-encoding") or "identity",
+            self.header("transfer-encoding") or "chunked",
+        )
+        if (encoding.strip().lower(), transfer.strip().lower()) != ("identity", "chunked"):
             raise _unsupported("send the body without compression")
 
     async def until_gone(self) -> None:

@@ -25,9 +25,15 @@ def server(tmp_path_factory):
         yield found
 
 
+def _expanded(text):
+    return re.sub(r"@(.)\*(\d+)@", lambda found: found[1] * int(found[2]), text)
+
+
 def sent(case):
-    """The bytes of a request; `@x*n@` in its body is a text so many times."""
-    body = re.sub(r"@(.)\*(\d+)@", lambda found: found[1] * int(found[2]), case.get("body", "")).encode()
+    """The bytes of a request, `bytes` or lines and a body; `@x*n@` is a text so many times."""
+    if "bytes" in case:
+        return _expanded(case["bytes"]).encode("latin-1")
+    body = _expanded(case.get("body", "")).encode()
     lines = case.get("lines") or [
         f"POST /graphs/towns/{case['post']} HTTP/1.1",
         "Authorization: Bearer t-ada",
@@ -82,6 +88,7 @@ def test_the_log_says_who_asked_for_what_and_how_it_ended(server):
         "method": "POST",
         "route": "invoke_query",
         "graph": "towns",
+        "query": "town",
         "actor": "ada",
         "status": 200,
         "bytes": len(answer.content),
