@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gitops.model.access import Actors
 
@@ -39,13 +39,15 @@ class ActorSets:
             return (ALL,), ()
         inside = {name: mask for name, mask in self._groups.items() if not mask & ~wanted}
         outside = {name: mask for name, mask in self._groups.items() if not mask & wanted}
+        # Most sets cannot be put together from groups, which all groups that fit show at once.
+        is_union, left_out = self._union(inside) == wanted, self._union(outside)
         for number in range(1, _GROUPS + 1):
-            if found := next(_covers(wanted, inside, number), None):
+            if is_union and (found := next(_covers(wanted, inside, number), None)):
                 return found, ()
             for kept in range(number - 1, 0, -1):
                 for base in self._bases(wanted, kept):
                     rest = self._union(base) & ~wanted
-                    if left := next(_covers(rest, outside, number - kept), None):
+                    if not rest & ~left_out and (left := next(_covers(rest, outside, number - kept), None)):
                         return base, left
         return (), ()
 
@@ -55,7 +57,7 @@ class ActorSets:
             yield (ALL,)
         yield from _covers(wanted, self._groups, number)
 
-    def _union(self, names: Sequence[str]) -> int:
+    def _union(self, names: Iterable[str]) -> int:
         mask = 0
         for name in names:
             mask |= self._all if name == ALL else self._groups[name]

@@ -6,15 +6,17 @@ is bound, the graph with its binding, and its queries. What no part undoes alone
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gitops.model.access import AccessCause, CauseKind
 from gitops.model.address import CLUSTER_SCOPE
 from gitops.policy.access import AccessState, PolicyText
-from gitops.policy.access_cells import Cells, Runs, Side
+from gitops.policy.access_cells import Cells, Runs, Side, bits_of
 from gitops.policy.bundle import Bundle, Rule
 
 __all__ = ["ScopeChange", "View"]
@@ -78,27 +80,28 @@ class ScopeChange:
         graph = scope.partition(".")[2]
         queries = [state.queries.get(graph, {}) for state in self._states]
         self.cells = Cells(scope, bundles, *queries)
-        self._bits: dict[int, dict[str, int]] = {}
-        place = 0
-        for bundle in bundles:
-            self._bits[id(bundle)] = {name: 1 << place + number for number, name in enumerate(bundle.groups)}
-            place += len(bundle.groups)
+        # Most groups are the same before and after, and have one bit.
+        shared: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._bits = {
+            id(bundle): {
+                name: shared.setdefault((name, members), 1 << len(shared)) for name, members in bundle.groups.items()
+            }
+            for bundle in bundles
+        }
         self._runs = [Runs(self.cells, [writes[side] for writes in self.cells.writes]) for side in (0, 1)]
         self._masks: dict[int, Side] = {}
         self.before, self.after = (
             View(self._side(text), runs, scope in state.scopes)
             for text, runs, state in zip((old, new), self._runs, self._states, strict=True)
         )
-        self._combine(bundles)
+        self._combine(shared)
         self._parts = tuple(self._changed_parts())
 
-    def _combine(self, bundles: list[Bundle]) -> None:
+    def _combine(self, shared: Mapping[tuple[str, tuple[str, ...]], int]) -> None:
         found: dict[str, int] = {}
-        for bundle in bundles:
-            for name, members in bundle.groups.items():
-                bit = self._bits[id(bundle)][name]
-                for actor in members:
-                    found[actor] = found.get(actor, 0) | bit
+        for (_, members), bit in shared.items():
+            for actor in members:
+                found[actor] = found.get(actor, 0) | bit
         combined: dict[int, list[str]] = {0: []}
         for actor, groups in found.items():
             combined.setdefault(groups, []).append(actor)
@@ -111,15 +114,17 @@ class ScopeChange:
         for text in texts:
             for name, bit in self._bits_of(text).items():
                 bits.setdefault(name, bit)
-        masks = {bit: bytearray((len(self.combinations) + 7) // 8) for bit in bits.values()}
-        space = sum(masks)
+        return {name: self._places[bit] for name, bit in bits.items()}
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        """The combinations of each group, by its bit."""
+        size = (len(self.combinations) + 7) // 8
+        masks: defaultdict[int, bytearray] = defaultdict(lambda: bytearray(size))
         for place, groups in enumerate(self.combinations):
-            rest = groups & space
-            while rest:
-                low = rest & -rest
-                masks[low][place >> 3] |= 1 << (place & 7)
-                rest ^= low
-        return {name: int.from_bytes(masks[bit], "little") for name, bit in bits.items()}
+            for bit in bits_of(groups):
+                masks[bit][place >> 3] |= 1 << (place & 7)
+        return defaultdict(int, {bit: int.from_bytes(mask, "little") for bit, mask in masks.items()})
 
     def causes(self, groups: int, before: int, flipped: int) -> Iterator[tuple[AccessCause, int]]:
         """Why members of some groups may do differently from `before` what is `flipped`; each cause with its cells."""
