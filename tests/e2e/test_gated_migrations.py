@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gitops.forge.events import ReviewEvent
+from gitops.forge.port import Permission, ReviewState
 from gitops.git.port import NewCommit
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry, write_entry
@@ -14,7 +16,8 @@ from gitops.ledger.record_check import check_records
 from gitops.ledger.trailers import commit_message
 from gitops.model.change import Tier
 from gitops.model.ledger import EntryKind, LedgerEntry
-from tests.support.loop import CONFIG, LEDGER, MAIN, Loop
+from tests.support.bot_stage import Stage, said
+from tests.support.loop import CONFIG, LEDGER, MAIN, PEOPLE, UNMAPPED, Loop, email
 from tests.support.loop_data import applied_again, audited, given, load, refreshed, rows, schema
 
 pytestmark = pytest.mark.e2e
@@ -121,3 +124,46 @@ def test_what_no_later_plan_can_undo_needs_an_approval_also_without_rows(loop: L
     code, detail = _finding(loop, _forged(loop, _announced(loop), tier=None))
     assert code == "ledger_change_unapproved"
     assert "no later plan can undo" in detail
+
+
+def _shown(loop: Loop, number: int) -> str:
+    """The comment of the bot, beside the commands of people."""
+    return next(each.body for each in loop.book.comments(number) if each.body.startswith("<!--"))
+
+
+@pytest.mark.slow
+def test_reviews_of_two_people_open_a_gate_of_one_environment_and_not_the_one_beside_it(tmp_path: Path) -> None:
+    """The environment asks two people for a drop. Reviews count for it, and for nothing that cannot be undone."""
+    accounts = "".join(f"    github:{number}: {email(who)}\n" for number, who in enumerate(PEOPLE, start=11))
+    numbers = "  gates: {irreversible: 1}\n  environments: {production: {lossy: 2}}\n"
+    loop = Loop.build(tmp_path / "loop", f"{UNMAPPED}  accounts:\n{accounts}{numbers}")
+    stage = Stage(loop, people=dict.fromkeys(("11", "12", "13"), Permission.WRITE))
+    load(loop, 3, "notes", "Note", "title")
+    head = stage.propose("alice", "slim", dict(WITHOUT_TEXT))
+    stage.say("12", 1, "/gitops plan")
+    asked = "| approval of `schema.notes` | **missing** | {} of 2 approvals, gate lossy, environment production;"
+    assert asked.format(0) in _shown(loop, 1)
+    assert "/gitops approve schema.notes" in _shown(loop, 1)
+
+    for account in ("11", "12"):  # an author does not count
+        stage.review(account, ReviewState.APPROVED, head)
+    assert "approval_self" in said(stage.handle(ReviewEvent(1)))
+    assert asked.format(1) in _shown(loop, 1)
+    before = loop.tip()
+    tip = stage.land(1)
+    stage.pushed(before, tip)
+    assert b"text" in schema(loop, "notes")
+
+    loop.sign_approval("carol", "schema.notes")
+    applied_again(loop)
+    assert b"text" not in schema(loop, "notes")
+    assert audited(loop).ok
+
+    retire = stage.propose(
+        "alice", "retire", {"cluster/cluster.yaml": b"version: 1\ngraphs:\n  legacy: {schema: legacy.pg}\n"}
+    )
+    stage.say("12", 2, "/gitops plan")
+    assert "0 of 2 approvals, gate lossy, environment production;" in _shown(loop, 2)
+    assert "/gitops approve" not in _shown(loop, 2)
+    stage.review("12", ReviewState.APPROVED, retire)
+    assert "approval_via_refused" in said(stage.handle(ReviewEvent(2)))
