@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gitops.apply import adopt, apply, refresh, scope
+from gitops.apply import adopt, prepare, refresh, scope
 from gitops.approvals import counting, data, pushes
 from gitops.approvals import verify as approvals
 from gitops.audit import verb as audit
@@ -278,12 +278,12 @@ class _AnyText(str):
 
 def _unbound_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A delete that no approval binds to data takes any number of rows."""
-    real = apply._intents
+    real = prepare.make_intents
 
-    def intents(*given: Any) -> Any:
-        return {name: replace(each, max_rows=each.max_rows or 10**9) for name, each in real(*given).items()}
+    def intents(*given: Any, **named: Any) -> Any:
+        return {name: replace(each, max_rows=each.max_rows or 10**9) for name, each in real(*given, **named).items()}
 
-    monkeypatch.setattr(apply, "_intents", intents)
+    monkeypatch.setattr(prepare, "make_intents", intents)
 
 
 DEFENCES: Mapping[str, Hole] = {

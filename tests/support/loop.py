@@ -82,7 +82,9 @@ ledger:
 approvals:
   allowed_signers: keys/allowed
   revoked_keys: keys/revoked
-  required: 2
+  gates: {irreversible: 1, lossy: 1}
+  environments:
+    production: {lossy: 2}
 """
 PEOPLE = ("alice", "bob", "carol")
 ACCOUNTS = [f"    local:{name}: {who}@people.example\n" for who in PEOPLE for name in (who, f"{who}@people.example")]
