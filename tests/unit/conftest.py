@@ -19,5 +19,6 @@ def _nothing_outside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         raise AssertionError("a unit test starts no process and opens no connection: move it to tests/integration")
 
     assert "tmp_path" not in request.fixturenames, "a unit test has no folder: move it to tests/integration"
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    # The class stays what it is: modules that are imported during a test name it in their annotations.
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
