@@ -27,7 +27,11 @@ def test_what_a_section_adds(tmp_path: Path, section: str) -> None:
     ran = subprocess.run(
         [*command, *checks],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         timeout=300,

@@ -16,8 +16,8 @@ from tests.support.pages import ROOT
 
 
 def copy_package(target: Path) -> Path:
-    """A copy of the package below `target`, which is returned."""
-    shutil.copytree(ROOT / "gitops", target / "gitops", ignore=shutil.ignore_patterns("__pycache__"))
+    """A copy of the package below `target`, which is returned; its bytecode goes along, and holds for files of the same time."""
+    shutil.copytree(ROOT / "gitops", target / "gitops")
     return target
 
 

@@ -130,30 +130,30 @@ def test_a_picture_is_bounded():
     assert len(drawn) < 50_000
 
 
-def _large(number: int) -> PlanComment:
-    """A plan with so many more changes, each of about 110 characters in a table."""
+def _large(number: int, name: int = 60) -> PlanComment:
+    """A plan with so many more changes, each of about 50 characters and its name in a table."""
     outcome = planned("plan_ok")
     assert outcome.plan is not None
     model = outcome.plan.changes[3]
-    many = tuple(replace(model, address=query_address("knowledge", f"q{n:05}_{'x' * 60}")) for n in range(number))
+    many = tuple(replace(model, address=query_address("knowledge", f"q{n:05}_{'x' * name}")) for n in range(number))
     large = replace(outcome, plan=replace(outcome.plan, changes=(*outcome.plan.changes, *many)))
     return PlanComment(subject=SUBJECT, outcome=large, approvals=(MISSING,))
 
 
 def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
-    comment = _large(28_000)
+    comment = _large(7_000, 400)
     body, summary = plan_comment(comment), plan_summary(comment)
     assert len(plan_document(comment.outcome)) > 3_000_000
     assert len(body) < 5_000
     assert len(summary.encode()) <= 1_048_576
     for text in (body, summary):
-        assert "**Plan for `production/knowledge`: 28007 changes, 1 approval missing" in text
+        assert "**Plan for `production/knowledge`: 7007 changes, 1 approval missing" in text
         assert f"plan `{PLAN.digest}`" in text
         assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
         assert "<summary>Migrations (2)</summary>" in text
         assert text.count("```") % 2 == 0
-    assert "; **`ADDS`** 28001; **`CHANGES`** 1 graph" in body
+    assert "; **`ADDS`** 7001; **`CHANGES`** 1 graph" in body
     assert "lines of Changes" in summary
 
 
