@@ -121,11 +121,6 @@ class TrustRoot:
         """The digest of these rules in entries of a version: those before 3 hold the one that the first release made."""
         return self.digest if version >= _WHOLE_DIGEST else self.first_digest
 
-    @property
-    def environments(self) -> tuple[str, ...]:
-        """The environments with numbers of their own, by name."""
-        return tuple(sorted({environment for environment, _, _ in self.numbers if environment}))
-
     def quorum(self, environment: str) -> Quorum:
         """How many people have to approve in an environment: by its own numbers, else by those of all, else `required`."""
         own, common = ({gate: n for of, gate, n in self.numbers if of == each} for each in (environment, ""))
