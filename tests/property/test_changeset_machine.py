@@ -340,19 +340,19 @@ def test_of_eight_runners_one_creates(tmp_path: Path, place: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_any_of_many_histories() -> None:
     play(lambda: partial(_folder, MemoryStore()), 1000, 40)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_any_of_many_histories_on_a_branch(tmp_path: Path) -> None:
     play_on_branches(tmp_path, 60, 20)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("place", ["folder", "branch"])
 def test_of_eight_runners_one_creates_200_times(tmp_path: Path, place: str) -> None:
     race(tmp_path, place, 200)

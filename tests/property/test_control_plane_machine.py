@@ -335,7 +335,7 @@ def test_any_history_ends_converged(tmp_path: Path, ledger: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ledger", MANY)
 def test_any_of_many_histories_ends_converged(tmp_path: Path, ledger: str) -> None:
     play(tmp_path, ledger, MANY[ledger])

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from gitops.core.diagnostics import Severity
 from gitops.ledger.documents import write_intent
 from gitops.ledger.layout import LOCK, STATE, intent_key
 from gitops.model.ledger import Intent, IntentKind
@@ -151,7 +152,8 @@ class HeldCluster:
             return
         before, outcome, now = ran
         if (before.state is None) == (outcome.operation == "refresh"):
-            assert codes(outcome) == ["state_missing" if before.state is None else "state_already_exists"]
+            errors = [each.code for each in outcome.diagnostics if each.severity is Severity.ERROR]
+            assert errors == ["state_missing" if before.state is None else "state_already_exists"]
             assert now.files == before.files
             return
         cast = observed(before, self.bench.desired())
