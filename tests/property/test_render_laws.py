@@ -484,7 +484,7 @@ def test_a_terminal_sees_lines_of_ours_and_no_control_characters(outcome):
     assert printed.endswith("\n")
     assert "##[" not in printed
     first_words = (
-        r"cluster |  (Create|Update|Delete|Adopt|diff of|\d+ quer(y|ies) of) |  \w[\w ]*: "
+        r"cluster |  (Create|Update|Delete|Adopt|diff of|approval of|\d+ quer(y|ies) of) |  \w[\w ]*: "
         r"|      |    [-+@ ]|ERROR |WARN  "
     )
     for line in printed.split("\n")[:-1]:
