@@ -35,6 +35,19 @@ if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMOR
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Free the memory that the folders of this run take, unless a test failed: then they are there to be looked at."""
+    made = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]
+    if (
+        exitstatus == 0
+        and made is not None
+        and made.is_relative_to(_MEMORY)
+        and not hasattr(session.config, "workerinput")
+    ):
+        shutil.rmtree(made, ignore_errors=True)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are cores: a fifth of the time, a test waits for a disk or for another program."""
