@@ -162,7 +162,8 @@ class FolderChangesets:
         # What is removed is in the archive, and the lines that say who leaves are removed last.
         removed = [path for path, data in recording.files.items() if data is None]
         last = [path for path in recording.files if removed and path == layout.ENDED]
-        for paths in (recording.files.keys() - {*removed, *last}, removed, last):
+        first = [path for path in recording.files if path not in (*removed, *last)]
+        for paths in (first, removed, last):
             in_parallel(write, paths, self._store.parallel)
 
     def _publish(self, index: ChangesetIndex, events: Iterable[ChangesetEvent]) -> bool:

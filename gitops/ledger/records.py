@@ -107,7 +107,8 @@ class ChangesetRecords:
                 self._stored = self.index
             for key, group in groupby(self.newest, key=lambda event: event.changeset):
                 events = tuple(group)
-                record = self._records[key] = follow_all(self._stored_record(key), events)
+                # From the events alone: who died while files were written may have written the record after them already.
+                record = self._records[key] = replay(self.events_of(key))
                 self.index = _advanced(self.index, record, events[-1])
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from ledger_samples import code_of, lock, state, write
 from gitops.changesets.lifecycle import replay
 from gitops.core.faults import Faults, NoFaults
 from gitops.ledger import folder_changesets, layout
-from gitops.ledger.changesets import read_archive, read_events, read_index, read_record
+from gitops.ledger.changesets import read_archive, read_ended, read_events, read_index, read_record
 from gitops.ledger.folder import FolderLedger
 from gitops.model.changeset import ChangesetState
 from tests.support.changeset_samples import PASSING, created, drafts, key, ready, whole
@@ -135,6 +136,24 @@ def test_a_state_without_events_settles_those_of_the_state_before() -> None:
     ledger.commit(ledger.view(), write(state(3)))
     check_history(folder(store))
     assert len(folder(store).events()) == 6
+
+
+@pytest.mark.parametrize("visit", range(1, 6))
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_second_crash_while_announced_events_are_written_loses_and_repeats_none(moment: str, visit: int) -> None:
+    store = imported()
+    with pytest.raises(CrashError):
+        go_on(folder(store, CrashAt("ledger.changeset.before_confirm", 1)))
+    with contextlib.suppress(CrashError):
+        record(folder(store, CrashAt(f"ledger.changeset.{moment}_file", visit)), *whole(2, "a"))
+    check_history(folder(store))
+    assert len(folder(store).events(key=key(1))) == 6
+    record(folder(store), *whole(3, "a"))
+    check_history(folder(store))
+    for number in (1, 3):
+        events = read_events(store.read(layout.events_key(key(number))) or b"")
+        assert read_record(store.read(layout.record_key(key(number))) or b"") == replay(events)
+    assert [each.key for each in read_ended(store.read(layout.ENDED) or b"")].count(key(1)) == 1
 
 
 def test_events_that_were_announced_with_another_state_never_happened() -> None:
