@@ -172,8 +172,8 @@ class Loop:
         return loop
 
     def copied(self, folder: Path) -> Loop:
-        """The same in another folder."""
-        shutil.copytree(self.folder, folder, symlinks=True)
+        """The same in another folder. Clones are made again when asked for: those of this one belong to its own server."""
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=shutil.ignore_patterns("clone"))
         config = folder / "server.git" / "config"
         config.write_text(config.read_text().replace(str(self.folder), str(folder)))
         copy = Loop(folder)
