@@ -26,6 +26,7 @@ GROUPS = (
     "buckets",
     "audits",
     "access",
+    "strategies",
     "engine",
     "graphs",
     "parallel",

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from gitops.cli.main import main
 from gitops.core.diagnostics import Diagnostics
 from gitops.language.yaml import parse_yaml, to_plain
-from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, TargetSize
+from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize
 from gitops.render.strategies import to_plot
 from gitops.strategies.decision import Limits
 from gitops.strategies.scenario import read_scenario
 from gitops.strategies.simulation import Activity, Crashing, Scenario, simulate
+from gitops.strategies.state import StrategyState
+from tests.support.compute_crowd import crowd, flapping
 from tests.support.strategies import SIZES
 
 DATA = Path(__file__).parents[2] / "data" / "strategies"
@@ -110,3 +112,16 @@ def test_a_world_that_stays_the_same_comes_to_rest(
     if not crashes:
         assert not changed or max(changed) < 10_000
     assert simulate(made.scenario) == made
+
+
+def test_no_cluster_of_a_crowd_flaps_and_the_same_crowd_does_the_same_again() -> None:
+    timelines = [simulate(each) for each in crowd(12, 4)]
+    assert [problem for each in timelines for problem in flapping(each)] == []
+    assert [each.steps for each in timelines] == [simulate(each).steps for each in crowd(12, 4)]
+    by = {reason.by for each in timelines for step in each.steps for act in step.actions for reason in act.reasons[:1]}
+    assert by == set(StrategyType)
+
+
+def test_without_cooldowns_the_same_crowd_flaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StrategyState, "cooling", lambda *_: False)
+    assert any(flapping(simulate(each)) for each in crowd(12, 4))
