@@ -339,3 +339,7 @@ class Code(StrEnum):
     REPLICA_LIMIT_EXCEEDED = "replica_limit_exceeded"
     SCENARIO_INVALID = "scenario_invalid"
     STRATEGY_QUESTIONABLE = "strategy_questionable"
+    TARGET_UNREACHABLE = "target_unreachable"
+    TARGET_DENIED = "target_denied"
+    TARGET_FAILED = "target_failed"
+    SIGNAL_UNAVAILABLE = "signal_unavailable"

@@ -1,6 +1,18 @@
 """Codes of replica strategies: their declaration, their targets, and what a tick refuses."""
 
 TABLE = """
+target_unreachable | E | a target of strategies does not answer
+  its server is not running, a network or a firewall is in between, the URL has another host or port, or a statement took too long
+  -> check the URL of the target and that its server runs, then repeat the command; what was done before is not done twice
+target_denied | E | a target of strategies does not permit what is needed
+  the login is refused, or the role of the URL lacks a privilege
+  -> correct the URL of the target, or grant its role what the message names, then repeat the command
+target_failed | E | a target of strategies refuses a statement
+  the target answers a statement with an error that has nothing to do with replicas
+  -> read what the target says, correct that, and repeat the command
+signal_unavailable | E | a target does not report a signal
+  a relation of its system catalog is missing or has other columns: the target is of a version that this release does not know
+  -> use a release of cluster-gitops that knows this version of the target; until then nothing is dropped
 replica_limit_exceeded | E | a compute cluster would have too many replicas
   the replicas that exist and those that a strategy wants are more, or cost more, than the limits of the cluster
   -> raise max_replicas or max_credits_per_hour of the compute cluster in cluster.yaml, or choose smaller sizes

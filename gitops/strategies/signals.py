@@ -22,11 +22,15 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class ComputeCluster:
-    """A compute cluster of a target, with its replicas by name."""
+    """A compute cluster of a target, with its replicas by name.
+
+    A `managed` one gets its replicas from the target itself, which refuses statements about them.
+    """
 
     cluster_id: str
     name: str
     replicas: Mapping[str, ReplicaSpec]
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
