@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gitops.core.canonical import digest
 from gitops.core.clock import is_ulid, parse_timestamp
@@ -32,12 +33,14 @@ from gitops.graph.manifest import (
 )
 from gitops.graph.root import GraphFolder, GraphRoot
 from gitops.language.suggest import choices
+from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from gitops.language.schema import Catalog, Schema
 
 __all__ = [
+    "Memory",
     "ReadTarget",
     "Snapshot",
     "accept_schema",
@@ -52,6 +55,24 @@ __all__ = [
 ]
 
 _ROUNDS = 5
+# So many versions are looked for one by one before the versions that are kept are listed.
+_STEPS = 8
+
+
+class Memory(Protocol):
+    """What a process that opens graphs often keeps of them, such as a `ReadCache`; safe between threads."""
+
+    def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """A value that never changes: the one that is kept, else what `make` gives."""
+        ...
+
+    def recall(self, key: Hashable) -> Any:
+        """What was remembered last under this key; None where that is forgotten."""
+        ...
+
+    def remember(self, key: Hashable, value: Any) -> None:
+        """Keep a value that may have changed when it is recalled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +168,11 @@ def find_root(uri: str) -> GraphRoot:
     return LocalRoot(uri)
 
 
-def open_snapshot(
-    uri: str, target: ReadTarget | None = None, keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None
-) -> Snapshot:
+def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | None = None) -> Snapshot:
     """Open a graph at the version that the target names, by default the newest of `main`.
 
-    Which one that is, is looked up each time; `keep`, such as `ReadCache.value`, remembers what its manifest says.
+    Which one that is, is looked up each time. With a `memory` that costs the same however many versions are kept, unless
+    many were published since it was looked up last.
     Raises GitopsError `graph_missing` only when there is nothing at the root; `graph_branch_missing`, `graph_branch_name`;
     `graph_version_unknown` when the version was never made, `graph_version_gone` when it is no longer kept;
     `usage_error` for a target that contradicts itself; `storage_failed` where the service of a bucket does not
@@ -167,13 +187,13 @@ def open_snapshot(
         if [target.version, target.commit, target.time].count(None) < 2:  # noqa: PLR2004 - at most one of three is given
             raise UsageError(Code.USAGE_ERROR, "give at most one of a version, a commit and a time")
         if target.commit is not None:
-            line, manifest = _find_commit(store, line, target.commit)
+            line, manifest = _find_commit(store, line, target.commit, identity.graph_id, memory)
         elif target.time is not None:
             manifest = _find_time(store, line, target.time)
         elif target.version is not None:
             manifest = _read_version(store, line, target.version)
         else:
-            manifest = _newest(store, line, keep)
+            manifest = _newest(store, line, identity.graph_id, memory)
             if manifest.operation == DELETE:
                 detail = f"the graph at {place} was deleted, and the removal of its files was interrupted"
                 raise GitopsError(Code.GRAPH_DELETED, detail, path=uri)
@@ -246,17 +266,21 @@ def _read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     raise _version_gone(store, f"version {n} of {line.name}")
 
 
-def _newest(
-    store: ObjectStore, line: Line, keep: Callable[[Hashable, Callable[[], Any]], Any] | None = None
-) -> Manifest:
+def _newest(store: ObjectStore, line: Line, graph_id: str = "", memory: Memory | None = None) -> Manifest:
     """The head. It may be superseded and removed between the listing and the reading: then there is a newer one."""
-    for _ in range(_ROUNDS):
+    key = ("head", graph_id, store.location, line.id)
+    manifest = None if memory is None else _newest_since(store, line, memory.recall(key), memory)
+    for _ in range(_ROUNDS if manifest is None else 0):
         head = head_number(store, line.id)
         if head is None:
             break
-        manifest = find_manifest(store, head, line.id, keep)
+        manifest = find_manifest(store, head, line.id, None if memory is None else memory.value)
         if manifest is not None:
-            return manifest
+            break
+    if manifest is not None:
+        if memory is not None:
+            memory.remember(key, manifest.n)
+        return manifest
     if line.id != layout.MAIN and read_branches(store).line(line.name) != line:
         raise GitopsError(Code.GRAPH_BRANCH_MISSING, f"branch {line.name} was deleted", path=line.name)
     raise IntegrityError(
@@ -264,19 +288,42 @@ def _newest(
     )
 
 
-def _find_commit(store: ObjectStore, line: Line, commit: str) -> tuple[Line, Manifest]:
+def _newest_since(store: ObjectStore, line: Line, known: int | None, memory: Memory) -> Manifest | None:
+    """The head, looked for from the number `known` on; None where the versions that are kept have to be listed."""
+    read = partial(find_manifest, store, line=line.id, keep=memory.value)
+    for n in () if known is None else range(known, known + _STEPS):
+        newer, manifest = in_parallel(read, (n + 1, n), store.parallel)
+        if newer is None:
+            # gc raises the floor before it removes a version: what is absent above it has never been there.
+            return manifest if read_floor(store, line.id) <= n else None
+    return None
+
+
+def _find_commit(
+    store: ObjectStore, line: Line, commit: str, graph_id: str, memory: Memory | None
+) -> tuple[Line, Manifest]:
     """The version with this commit id, and the branch that has it: `line`, or another one."""
     if not is_ulid(commit):
         raise UsageError(Code.USAGE_ERROR, f"{commit[:80]!r} is not a commit id, which has 26 characters")
+    key = ("commit", graph_id, store.location, commit)
+    known = None if memory is None else memory.recall(key)
     seen: set[tuple[str, int]] = set()
     for each in (line, *read_branches(store).lines()):
-        for holder, n in kept_versions(store, each):
+        # A version stays where it is, but branches come and go: which one has it is looked up each time.
+        kept = kept_versions(store, each) if known is None else [known] if each.holder(known[1]) == known[0] else ()
+        for holder, n in kept:
             if (holder, n) in seen:
                 continue
             seen.add((holder, n))
             manifest = find_manifest(store, n, holder)
             if manifest is not None and manifest.txn_id == commit:
+                if memory is not None:
+                    memory.remember(key, (holder, n))
                 return each, manifest
+    if memory is not None and known is not None:
+        # It is gone, unless the graph was replaced by a copy of itself.
+        memory.remember(key, None)
+        return _find_commit(store, line, commit, graph_id, memory)
     raise GitopsError(
         Code.GRAPH_VERSION_GONE, f"{store.location} keeps no version with the commit id {commit}", path=store.location
     )

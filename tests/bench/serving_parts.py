@@ -39,7 +39,7 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     read = _cpu_us(effort, count, app, f"/graphs/{GRAPH}/queries/point".encode(), point)
     yield Figure("point read, in process", "us", read)
     assert graph.engine is not None
-    bundle, snapshot = graph.engine.bundle, partial(open_snapshot, graph.uri, ReadTarget("main"), cache.value)
+    bundle, snapshot = graph.engine.bundle, partial(open_snapshot, graph.uri, ReadTarget("main"), cache)
     options = QueryOptions(now=clock.now(), timeout_s=60, memory_bytes=2**30)
 
     def ask() -> object:

@@ -28,7 +28,7 @@ _COLUMN_BYTES = 2**26
 class ReadCache:
     """Bounded in bytes and safe between threads.
 
-    Whatever is found here equals what would be read again, since versions never change.
+    Whatever is found here equals what would be read again, since versions never change; but for what is remembered.
     """
 
     def __init__(self, max_bytes: int = _DEFAULT_BYTES, max_column_bytes: int = _COLUMN_BYTES) -> None:
@@ -90,6 +90,15 @@ class ReadCache:
     def value(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Any small value of an immutable version, as a search's Memo."""
         return self._keep(("value", key), lambda: (make(), 1024))
+
+    def recall(self, key: Hashable) -> Any:
+        """What was remembered last under this key; None where that is forgotten."""
+        held = self._find(("remembered", key))
+        return None if held is None else held[0]
+
+    def remember(self, key: Hashable, value: Any) -> None:
+        """Keep a small value that may have changed when it is recalled."""
+        self._add(("remembered", key), value, 256)
 
     def _find(self, key: Hashable) -> tuple[Any, int] | None:
         """What is kept by this key, with its size; it counts as used."""

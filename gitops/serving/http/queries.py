@@ -55,7 +55,7 @@ class _Target:
         if self.opened is not None:
             return self.opened
         target = graph.ReadTarget(self.branch, commit=self.snapshot)
-        return graph.open_snapshot(served.uri, target, served.cache.value)
+        return graph.open_snapshot(served.uri, target, served.cache)
 
 
 async def run_query(call: Call) -> Answer:
@@ -205,7 +205,8 @@ async def _change(
     def change() -> Answer:
         checked = query
         if isinstance(checked, InlineQuery):
-            checked = call.texts.compile(served, graph.open_snapshot(served.uri, graph.ReadTarget(name)), checked)
+            snapshot = graph.open_snapshot(served.uri, graph.ReadTarget(name), served.cache)
+            checked = call.texts.compile(served, snapshot, checked)
         wanted = Change(name, checked, params, expected)
         return json_answer(run_change(served, wanted, writing, context.embedder))
 

@@ -66,7 +66,7 @@ def find_commit(served: ServedGraph, commit: str) -> Snapshot:
     if not is_ulid(commit):
         raise commit_missing(commit)
     try:
-        return graph.open_snapshot(served.uri, graph.ReadTarget(commit=commit))
+        return graph.open_snapshot(served.uri, graph.ReadTarget(commit=commit), served.cache)
     except GitopsError as error:
         if error.code in _UNFINDABLE:
             raise commit_missing(commit) from None
