@@ -38,10 +38,22 @@ from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 from gitops.serving.tokens import BearerTokens
 
-__all__ = ["DECISIONS", "NO_SUCH_QUERY", "DecisionRecord", "authenticate", "authorize", "classify", "decide_access"]
+__all__ = [
+    "DECISIONS",
+    "NO_SUCH_QUERY",
+    "CountDecision",
+    "DecisionRecord",
+    "authenticate",
+    "authorize",
+    "classify",
+    "decide_access",
+]
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
 """Gets one record for each decision, with the form of a DecisionRecord as its attribute `form`."""
+
+CountDecision = Callable[[str, Action, AccessDecision | None], None]
+"""Gets each decision with its scope, which is `server` or the address of a graph; None where the policy could not decide."""
 
 NO_SUCH_QUERY = ApiProblem(404, ApiCode.NOT_FOUND, "stored query not found")
 """The answer for a stored query that does not exist, and for one that the actor may not invoke: they are the same."""
@@ -134,10 +146,9 @@ def decide_access(
         decision, status = _denied("the request has no actor"), 401
     else:
         decision = engine.decide(wanted)
-    scope = "server" if graph is None else graph_address(graph.graph_id)
     return DecisionRecord(
         wanted,
-        scope,
+        _scope(graph),
         decision,
         200 if decision.allowed else status,
         generation.revision.digest,
@@ -151,7 +162,7 @@ def authorize(
     graph: ServedGraph | None,
     wanted: AccessRequest,
     request_id: str = "",
-    count: Callable[[DecisionRecord], None] | None = None,
+    count: CountDecision | None = None,
 ) -> DecisionRecord:
     """Decide, log the decision, and hand it to `count`; returns it where it permits the request.
 
@@ -161,11 +172,13 @@ def authorize(
         record = decide_access(generation, graph, wanted, request_id)
     except GitopsError as error:
         DECISIONS.error("not decided: %s: %s", error.code, error.detail, extra={"request_id": request_id})
+        if count is not None:
+            count(_scope(graph), wanted.action, None)
         raise ProblemError(ApiProblem(500, ApiCode.INTERNAL, f"policy: {error.detail}")) from error
     if DECISIONS.isEnabledFor(logging.INFO):
         DECISIONS.info("decision", extra={"form": {"event": "decision", **record.form}})
     if count is not None:
-        count(record)
+        count(record.scope, wanted.action, record.decision)
     if record.status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
     if not record.decision.allowed:
@@ -173,6 +186,10 @@ def authorize(
             raise ProblemError(NO_SUCH_QUERY)
         raise ProblemError(ApiProblem(record.status, ApiCode.FORBIDDEN, record.decision.message))
     return record
+
+
+def _scope(graph: ServedGraph | None) -> str:
+    return "server" if graph is None else graph_address(graph.graph_id)
 
 
 def _without_policy(wanted: AccessRequest) -> AccessDecision:

@@ -19,7 +19,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gitops.serving.access import DecisionRecord
+from gitops.policy.bundle import Action
+from gitops.policy.decide import AccessDecision
 from gitops.serving.http.context import LogRecord
 from gitops.serving.http.status import Asked, WorkerStatus
 from gitops.serving.reload import Reload
@@ -105,11 +106,11 @@ class ServingMetrics:
         if record["query"] is not None:
             self._stored.of(record["graph"], record["query"]).observe(seconds)
 
-    def decided(self, record: DecisionRecord) -> None:
-        """A decision about access."""
-        decision = record.decision
-        effect = "permit" if decision.allowed else "deny"
-        self._decisions.of(record.scope, record.wanted.action.value, effect, decision.rule or _NONE).inc()
+    def decided(self, scope: str, action: Action, decision: AccessDecision | None) -> None:
+        """A decision about access; None where the policy could not decide."""
+        effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
+        rule = None if decision is None else decision.rule
+        self._decisions.of(scope, action.value, effect, rule or _NONE).inc()
 
     def rejected(self, reason: str) -> None:
         """A request that was refused for lack of room."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gitops.core.clock import Clock, IdSource
 from gitops.core.dataclass import dataclass
-from gitops.serving.access import DecisionRecord
+from gitops.policy.bundle import Action
+from gitops.policy.decide import AccessDecision
 from gitops.serving.generation import Generation, RuntimeState
 from gitops.serving.tokens import BearerTokens
 
@@ -39,8 +40,8 @@ class Observer(Protocol):
         """A request, by its record in the log."""
         ...
 
-    def decided(self, record: DecisionRecord) -> None:
-        """A decision about access."""
+    def decided(self, scope: str, action: Action, decision: AccessDecision | None) -> None:
+        """A decision about access on the server or a graph; None where the policy could not decide."""
         ...
 
     def rejected(self, reason: str) -> None:

@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as families
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
-from gitops.graph import ReadCache
+from gitops.core.errors import GitopsError
+from gitops.graph import ReadCache, open_snapshot
 from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Action, Bundle, Rule
 from gitops.policy.decide import AccessDecision, AccessRequest
 from gitops.serving import metrics as module
-from gitops.serving.access import DecisionRecord
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.http.admin import AdminApp
 from gitops.serving.http.context import HttpContext, HttpLimits
@@ -219,10 +219,8 @@ def record(**changes: Any) -> dict[str, Any]:
     return form | changes
 
 
-def decision(rule: str | None, allowed: bool) -> DecisionRecord:
-    wanted = AccessRequest("ada", Action.READ, "main")
-    made = AccessDecision(allowed=allowed, rule=rule, known=True, message="")
-    return DecisionRecord(wanted, "graph.towns", made, 200, "ab", "cd")
+def decision(rule: str | None, allowed: bool) -> AccessDecision:
+    return AccessDecision(allowed=allowed, rule=rule, known=True, message="")
 
 
 def samples(folder: Path, *statuses: WorkerStatus) -> dict[str, float]:
@@ -240,7 +238,7 @@ def samples(folder: Path, *statuses: WorkerStatus) -> dict[str, float]:
 def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
     numbers, worker = ServingMetrics(tmp_path, 0, replaces=False), Worker(two_graphs())
     numbers.answered(record())
-    numbers.decided(decision("readers", True))
+    numbers.decided("graph.towns", Action.READ, decision("readers", True))
     numbers.rejected("changes")
     numbers.reloaded(refused())
     asked = Asked((worker.door.status({"graphs": True}),), 0)
@@ -265,7 +263,7 @@ def test_workers_are_summed_and_one_that_takes_the_place_of_another_goes_on(tmp_
     second.answered(record(status=404, route=None, query=None))
     again = ServingMetrics(tmp_path, 0, replaces=True)
     again.answered(record())
-    again.decided(decision(None, False))
+    again.decided("graph.towns", Action.READ, decision(None, False))
     found = samples(tmp_path)
     assert found["http_requests_total invoke_query 200"] == 2
     assert found["http_requests_total export none"] == found["http_requests_total none 404"] == 1
@@ -328,3 +326,30 @@ def test_requests_are_counted_by_routes_and_applied_names_alone(tmp_path):
     }
     assert found["policy_decisions_total invoke_query permit none graph.towns"] == 3
     assert set(EXPORTS) <= {each.operation for each in ROUTES}
+
+
+class BrokenEngine(BundleEngine):
+    """Cannot evaluate its policy for some requests."""
+
+    def decide(self, request: AccessRequest) -> AccessDecision:
+        if request.query == "add_town":
+            raise GitopsError(Code.POLICY_EVALUATION_FAILED, "Cedar cannot decide the request: depth")
+        return super().decide(request)
+
+
+def test_a_decision_that_fails_permits_nothing_and_is_counted(tmp_path):
+    numbers = ServingMetrics(tmp_path, 0, replaces=False)
+    all_of_it = Bundle(
+        {"all": ("ada",)}, rules=(Rule("all", "all", (Action.INVOKE_QUERY, Action.READ, Action.CHANGE)),)
+    )
+    graph = served(town_graph(tmp_path), engine=BrokenEngine(all_of_it))
+    with running(generation(graph), tokens(ada="t"), observer=numbers) as server:
+        for query in ("town", "add_town"):
+            sent = {"headers": {"Authorization": "Bearer t"}, "json": {"params": {"key": "z"}}}
+            server.ask("POST", f"/graphs/towns/queries/{query}", **sent)
+        answers = [(each["status"], each["query"]) for each in server.log if each["event"] == "request"]
+    assert answers == [(200, "town"), (500, None)]
+    found = samples(tmp_path)
+    assert found["policy_decisions_total invoke_query failed none graph.towns"] == 1
+    assert found["policy_decisions_total invoke_query permit all graph.towns"] == 1
+    assert open_snapshot(graph.uri).manifest.operation == "load"
