@@ -33,8 +33,9 @@ from gitops.model.changeset import (
 )
 from gitops.model.ledger import Intent
 from gitops.plan.changeset import changeset_result
-from gitops.plan.open_changesets import Interrupted, contraction, delete_order, out_of_cluster
+from gitops.plan.open_changesets import Interrupted
 from gitops.plan.probe import seen_facts
+from gitops.plan.unfinished import contraction, delete_order, out_of_cluster
 
 
 def finish(current: Session, found: Interrupted, fence: int) -> None:
@@ -74,7 +75,7 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
         write_events(current, journal, retire, with_seen(current.state, current.desired, seen, at=at))
     if not left:
         what = f": {', '.join(done)}" if done else ""
-        detail = f"an earlier run committed it, and this one finished it{what}"
+        detail = f"an earlier run committed it, and this one settled what was left{what}"
         current.problems.add(Code.CLUSTER_RECOVERY_ROLLED_FORWARD, record.key, detail)
 
 

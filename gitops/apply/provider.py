@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
+from gitops.cluster.observations import RECORD_LIVE
 from gitops.cluster.workspace import CRASHED, DISARMED, ClusterWork
 from gitops.core.cancel import CancelledError
 from gitops.core.canonical import digest
@@ -23,8 +24,8 @@ from gitops.model.kinds import rules_of
 from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.restore import restore_order
-from gitops.plan.open_changesets import out_of_cluster
 from gitops.plan.probe import seen_facts
+from gitops.plan.unfinished import out_of_cluster
 
 # A fact that stays in this module.
 _UNSEEN = "unseen"
@@ -201,8 +202,8 @@ class ClusterProvider:
 def _expanded(preview: MigrationPreview, intent: Intent) -> bytes:
     """The text of the schema that a migration leads to first. Raises GitopsError if it is not the one that was announced."""
     if preview.expanded is None or digest(preview.expanded) != intent.desired_schema_digest:
-        detail = "the live schema is not the one that it was planned from; refresh shows what is live"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
+        detail = "the live schema is not the one that it was planned from"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
     return preview.expanded
 
 

@@ -62,7 +62,7 @@ def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> Appl
     return replace(
         outcome,
         counted=True,
-        converged=ended.converged,
+        converged=ended.converged and not run.swept.pending,
         state_written=ended.written,
         plan=run.plan,
         plan_digest=run.plan.digest,

@@ -23,6 +23,8 @@ RECOVERIES = "__cluster/recoveries"
 
 VANISHED = "the graph root does not exist, and no delete was applied"
 """What is observed of an applied graph that is gone."""
+RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is declared: gitops apply"
+"""What helps where a person changed a live schema."""
 
 _UNREAD = "payload_read_error"
 _BLOB_FINDINGS = {

@@ -27,7 +27,7 @@ from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import Snapshot, find_root, held_rows, open_newest
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published
 
-__all__ = ["check_fence", "delete_graph", "deleted_by", "finish_delete", "raise_fence"]
+__all__ = ["check_delete", "check_fence", "delete_graph", "deleted_by", "finish_delete", "raise_fence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,17 @@ DELETION = graph_document(
 def delete_graph(uri: str, order: DeleteOrder, context: WriteContext) -> None:
     """Carry out the steps of this module. Raises as the port says."""
     retry_until_published(partial(_delete, find_root(uri), order, context), lambda _: None)
+
+
+def check_delete(uri: str, order: DeleteOrder) -> None:
+    """Raise what the steps 2 and 3 would refuse, but for a fence: the number of the run that deletes is not known before."""
+    root = find_root(uri)
+    if root.existence() is Existence.ABSENT:
+        return
+    snapshot = open_newest(root)
+    _check_incarnation(snapshot, order)
+    if snapshot.manifest.operation != DELETE:
+        _check_order(snapshot, order)
 
 
 def finish_delete(uri: str, context: WriteContext) -> None:
@@ -97,12 +108,11 @@ def _delete(root: GraphRoot, order: DeleteOrder, context: WriteContext) -> None:
         return
     with root.lease():  # 2
         snapshot = open_newest(root)
-        manifest, place = snapshot.manifest, root.location
-        if snapshot.identity.graph_id != order.incarnation:
-            detail = f"{place} contains graph {snapshot.identity.graph_id}, and the delete is for {order.incarnation}"
-            raise ConflictError(Code.GRAPH_REPLACED, detail, path=place)
+        manifest = snapshot.manifest
+        _check_incarnation(snapshot, order)
         if manifest.operation != DELETE:
-            _check_order(snapshot, order)  # 3
+            check_fence(snapshot, order.fence)  # 3
+            _check_order(snapshot, order)
             staged = StagedVersion(
                 snapshot, DELETE, context, stamp=timestamp, fence=order.fence, approvals=order.approvals
             )
@@ -134,9 +144,15 @@ def _remove(snapshot: Snapshot, manifest: Manifest, context: WriteContext) -> No
         root.remove_incarnation(incarnation, context.faults)  # 6
 
 
+def _check_incarnation(snapshot: Snapshot, order: DeleteOrder) -> None:
+    place, found = snapshot.root.location, snapshot.identity.graph_id
+    if found != order.incarnation:
+        detail = f"{place} contains graph {found}, and the delete is for {order.incarnation}"
+        raise ConflictError(Code.GRAPH_REPLACED, detail, path=place)
+
+
 def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
-    """Step 3."""
-    check_fence(snapshot, order.fence)
+    """Step 3, but for the fence."""
     place, rows = snapshot.root.location, held_rows(snapshot)
     if rows > order.max_rows:
         detail = f"{place} has {rows:,} rows, and the approvals permit to delete at most {order.max_rows:,}"

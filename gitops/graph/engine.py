@@ -14,7 +14,7 @@ from gitops.core.errors import ConflictError, GitopsError, IntegrityError, Remot
 from gitops.core.faults import Faults, NoFaults, around
 from gitops.graph import layout
 from gitops.graph.ancestry import require_merged_branches
-from gitops.graph.delete import check_fence, delete_graph, deleted_by, finish_delete, raise_fence
+from gitops.graph.delete import check_delete, check_fence, delete_graph, deleted_by, finish_delete, raise_fence
 from gitops.graph.files import find_missing
 from gitops.graph.kept import find_kept
 from gitops.graph.manifest import RESTORE, GraphIdentity, Manifest, publish
@@ -256,6 +256,11 @@ class LanceEngine:
         """Refuse every earlier operation from now on."""
         with _storage(uri):
             raise_fence(uri, fence, WriteContext(self._clock, self._ids, faults=self._faults))
+
+    def check_delete(self, uri: str, order: DeleteOrder) -> None:
+        """Raise what `delete` would refuse before it changes anything, but for a fence."""
+        with _storage(uri):
+            check_delete(uri, order)
 
     def delete(self, uri: str, order: DeleteOrder) -> None:
         """Remove exactly the graph that the order names, by the steps of `gitops.graph.delete`."""

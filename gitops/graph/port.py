@@ -200,6 +200,13 @@ class GraphReader(Protocol):
         """
         ...
 
+    def check_delete(self, uri: str, order: DeleteOrder) -> None:
+        """Nothing, if `delete` would do its work now; else raises what that raises before it changes anything.
+
+        The fence of the order is not looked at: a run is given its number only when it begins.
+        """
+        ...
+
     def check_migration(self, uri: str, schema_source: bytes, *, incarnation: str | None = None) -> None:
         """Nothing, if `prepare_migration` would do its work now; else raises what that raises before it writes anything."""
         ...

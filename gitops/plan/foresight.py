@@ -12,13 +12,12 @@ from dataclasses import field, replace
 
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
-from gitops.cluster.workspace import Stores
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.graph.port import DeleteOrder, Existence
+from gitops.graph.port import Existence
 from gitops.ledger.port import ChangesetListing
 from gitops.model.address import Kind
 from gitops.model.changeset import Changeset, Orphan, RemovalState, RuntimeState
@@ -27,19 +26,17 @@ from gitops.model.outcome import Course, OpenChangeset
 from gitops.model.plan import Plan
 from gitops.plan.open_changesets import (
     Interrupted,
-    contraction,
     course_of,
-    delete_order,
     graphs_of_changesets,
     live_members,
     look_at,
-    out_of_cluster,
     to_migrate_back,
     to_remove,
     with_used,
 )
 from gitops.plan.probe import GraphProbe, probe_operation
 from gitops.plan.recovery_rules import Sweep, sweep
+from gitops.plan.unfinished import contraction, delete_order, out_of_cluster
 
 __all__ = ["Foreseen", "foresee", "warn_of_changesets"]
 
@@ -171,9 +168,11 @@ def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
     for address in due:
         try:
             if address not in members:
-                with out_of_cluster(current.opened.graph_uri(address.name)):
+                uri = current.opened.graph_uri(address.name)
+                with out_of_cluster(uri):
                     order = delete_order(current, address, found.intents.get(address, ()))
-                    _check_delete(current.opened, address.name, order)
+                    if order is not None:
+                        current.opened.engine.check_delete(uri, order)
                 settled.texts[address.name] = None
             elif (more := contraction(current, members[address])) is not None:
                 settled.texts[address.name] = more[1]
@@ -182,25 +181,6 @@ def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
             settled.problems.add(error.code, address, detail, fix=error.fix)
             settled.kept.add(address.name)
     settled.changesets.append(OpenChangeset(record.key, Course.FINISHED))
-
-
-def _check_delete(stores: Stores, graph: str, order: DeleteOrder | None) -> None:
-    """Raise what the graph refuses of a delete, as far as that is known before. Raises GitopsError."""
-    if order is None:
-        return
-    uri = stores.graph_uri(graph)
-    try:
-        reading = stores.engine.read(uri)
-    except GitopsError as error:
-        if error.code == Code.GRAPH_DELETED:
-            return  # The rest of its files is removed.
-        raise
-    if reading.incarnation != order.incarnation:
-        raise ConflictError(Code.GRAPH_REPLACED, f"{uri} is another graph")
-    if reading.rows > order.max_rows:
-        raise GitopsError(Code.GRAPH_GROWN, f"it has {reading.rows} rows, and its approvals permit {order.max_rows}")
-    if stores.engine.deleted_by(uri, reading.incarnation) & set(order.approvals):
-        raise GitopsError(Code.GRAPH_RESTORED, "its approval deleted it before, and it was restored since")
 
 
 def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gitops.cluster.gate import AcceptedApprovals
-from gitops.cluster.observations import VANISHED
+from gitops.cluster.observations import RECORD_LIVE, VANISHED
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
@@ -90,8 +90,8 @@ def check_migration(engine: GraphReader, uri: str, change: Change, schema_source
     _require_supported(preview)
     planned = () if change.migration is None else change.migration.steps
     if any(step not in planned for step in preview.steps):
-        detail = "the live schema is not the recorded one, so it would take steps that were not planned; refresh"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail)
+        detail = "the live schema is not the recorded one, so it would take steps that were not planned"
+        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, fix=RECORD_LIVE)
     engine.check_migration(uri, schema_source, incarnation=None if change.seen is None else change.seen.incarnation)
     return preview
 

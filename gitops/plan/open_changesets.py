@@ -15,18 +15,16 @@ atomic changeset are those of the graphs that it names: while it is open, no oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gitops.approvals.revocations import recorded_revocations
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import ChangesetFacts
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
-from gitops.graph.port import DeleteOrder, Existence, GraphReading
+from gitops.graph.port import Existence, GraphReading
 from gitops.model.address import Address, Kind, schema_address
 from gitops.model.change import Action, Change, Disposition
 from gitops.model.changeset import (
@@ -48,31 +46,16 @@ from gitops.plan.recovery_rules import Sweep
 
 __all__ = [
     "Interrupted",
-    "contraction",
     "course_of",
-    "delete_order",
     "facts_of",
     "graphs_of_changesets",
     "live_members",
     "look_at",
-    "out_of_cluster",
     "read_now",
     "to_migrate_back",
     "to_remove",
     "with_used",
 ]
-
-
-_NOT_PERMITTED = frozenset(
-    {
-        Code.APPROVAL_REVOKED,
-        Code.GRAPH_DELETE_INCOMPLETE,
-        Code.GRAPH_GROWN,
-        Code.GRAPH_REPLACED,
-        Code.GRAPH_RESTORED,
-    }
-)
-"""Why the approvals of a delete do not permit it, or no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +216,6 @@ def _open_addresses(record: Changeset) -> frozenset[Address]:
     return frozenset(members | {r.address for r in record.removals if r.state is not RemovalState.DELETED})
 
 
-# -- before the commit: what is taken back -----------------------------------------------------------------------------
-
-
 def live_members(record: Changeset) -> tuple[Member, ...]:
     """The members that were staged in a graph: what takes work to take back."""
     creates = (Kind.GRAPH, Action.CREATE)
@@ -298,60 +278,3 @@ def _untouched(reading: GraphReading, announced: Sequence[Intent], version: obje
 
 def _left(member: Member, why: str) -> GitopsError:
     return GitopsError(Code.CHANGESET_ORPHANED, why, path=member.address)
-
-
-# -- after the commit: what is finished --------------------------------------------------------------------------------
-
-
-def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) -> DeleteOrder | None:
-    """How the data of a graph that left the cluster are deleted, as its approvals permit; None where they are gone.
-
-    Raises GitopsError where that is not permitted.
-    """
-    stores = current.opened
-    uri = stores.graph_uri(graph.name)
-    if stores.engine.exists(uri) is Existence.ABSENT:
-        return None
-    intent = next((each for each in intents if each.incarnation is not None and each.max_rows is not None), None)
-    if intent is None or intent.incarnation is None or intent.max_rows is None:
-        detail = f"{uri} is still there, and what permits to delete it is not announced"
-        raise GitopsError(Code.GRAPH_DELETE_INCOMPLETE, detail, path=graph)
-    used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
-    for approval in intent.approval_ids:
-        if approval not in used or approval in revoked:
-            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
-    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids)
-
-
-@contextmanager
-def out_of_cluster(uri: str) -> Iterator[None]:
-    """Delete a graph that left the cluster: no plan asks for another approval, so a refusal says what helps instead."""
-    try:
-        yield
-    except GitopsError as error:
-        if error.code not in _NOT_PERMITTED:
-            raise
-        fix = f"keep a copy of what it holds, remove {uri}, then apply again: gitops apply"
-        raise GitopsError(error.code, error.detail, path=error.path, fix=fix) from error
-
-
-def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] | None:
-    """A graph that has more than its new schema, with the text of that; None where it has no more, or is gone.
-
-    Raises GitopsError.
-    """
-    graph, wanted = member.address.name, member.after or ""
-    reading = read_now(current, graph)
-    if reading is None or digest(reading.schema_source) == wanted:
-        return None
-    declared = current.desired.resources.get(member.address)
-    text = declared.content if declared is not None and declared.digest == wanted else None
-    text = current.workspace.accepted_schema(graph, wanted) if text is None else text
-    if digest(reading.schema_source) not in (member.before, member.expanded):
-        detail = "its live schema has changed since; refresh shows what is live"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address)
-    if text is None:
-        detail = f"it is to get the schema with the digest {wanted}, which is declared no longer and is not in git"
-        fix = "declare that schema again until it is applied: gitops apply"
-        raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
-    return reading, text

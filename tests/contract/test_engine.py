@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -257,6 +258,25 @@ def test_a_delete_removes_the_graph_that_it_names_and_no_other(case: Case) -> No
     assert _code(failure) == "graph_replaced"
     assert case.engine.read(case.uri).schema_source == OTHER
     assert case.engine.deleted_by(case.uri, case.engine.read(case.uri).incarnation) == frozenset()
+
+
+def test_check_of_a_delete_says_what_the_delete_refuses(case: Case) -> None:
+    case.make()
+    order = _order(case)
+    case.engine.check_delete(case.uri, order)
+    # The number of the run is given later.
+    case.engine.fence(case.uri, 9)
+    case.engine.check_delete(case.uri, order)
+    with pytest.raises(GitopsError) as failure:
+        case.engine.check_delete(case.uri, replace(order, max_rows=-1))
+    assert _code(failure) == "graph_grown"
+    with pytest.raises(ConflictError) as failure:
+        case.engine.check_delete(case.uri, replace(order, incarnation="0" * 26))
+    assert _code(failure) == "graph_replaced"
+    case.cut_delete_short(case.uri, replace(order, fence=10))
+    case.engine.check_delete(case.uri, order)
+    case.engine.finish_delete(case.uri)
+    case.engine.check_delete(case.uri, order)
 
 
 def test_a_delete_that_was_cut_short_is_finished_by_who_does_not_know_its_order(case: Case) -> None:

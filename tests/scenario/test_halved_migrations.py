@@ -15,7 +15,7 @@ from gitops.model.change import Action
 from gitops.model.changeset import Changeset, ChangesetState, RuntimeState
 from gitops.model.plan import Effect
 from tests.scenario.test_changeset_deaths import Dying, copy_of, die
-from tests.support.cluster import QUERY, SCHEMA, SCHEMA_ADDRESS, Cluster, DoAt, FailAt, codes
+from tests.support.cluster import QUERY, SCHEMA, SCHEMA_ADDRESS, Cluster, DoAt, FailAt, codes, found, lance_engine
 
 MOVED = "// where, not when\nnode Person {\n  handle: String @key\n  city: String?\n}\n"
 BOTH = "node Person {\n    born: I32?\n    city: String?\n    handle: String @key\n}\n"
@@ -143,6 +143,65 @@ def test_drop_that_fails_after_the_commit_is_tried_again(cluster: Cluster) -> No
     )
     assert cluster.state.resources[SCHEMA_ADDRESS].digest == digest(MOVED.encode())
     assert cluster.apply(atomic=True).ok
+    require_landed(cluster)
+
+
+EXTRA = BOTH.replace("    city", "    nick: String?\n    city")
+PUT_BACK = "// as it was\n" + BOTH
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "differs"),
+    [
+        (EXTRA, "it has Person.nick"),
+        (MOVED.replace("city", "town"), "it has Person.town; it lacks Person.born, Person.city"),
+        (BOTH.replace("born: I32?", 'born: I32? @description("a year")'), "it changes Person.born"),
+        (PUT_BACK, ""),
+    ],
+    ids=["more", "less", "other", "same"],
+)
+def test_drop_from_a_schema_that_a_person_changed_since_the_commit(tmp_path: Path, by_hand: str, differs: str) -> None:
+    """Nothing is dropped that was not planned; what the message says to do brings the cluster to what is declared."""
+    cluster = Cluster(tmp_path, engine=lance_engine())
+    cluster.converge()
+    declare(cluster)
+    die(cluster, Dying((AFTER_COMMIT, 1)))
+    cluster.plant(LOCK, None)
+    cluster.migrate_graph("knowledge", by_hand)
+    if differs:
+        stopped = cluster.plan().obstacles
+        outcome = cluster.apply(atomic=True)
+        assert not outcome.converged
+        for problems in (stopped, outcome.diagnostics):
+            (problem,) = (each for each in problems if each.code == "schema_apply_failed")
+            assert problem.path == SCHEMA_ADDRESS
+            assert problem.message.endswith(f"its live schema is not the one that the commit left: {differs}")
+            assert problem.fix is not None
+            assert problem.fix.startswith("record what is live: gitops refresh; then")
+        assert cluster.live("knowledge") == by_hand
+        assert newest(cluster).state is ChangesetState.DRAINED
+        assert cluster.refresh().ok
+    outcome = cluster.apply(atomic=True)
+    assert outcome.ok, [d.message for d in outcome.diagnostics]
+    assert outcome.converged
+    require_landed(cluster)
+
+
+def test_drop_of_a_graph_that_is_declared_no_longer_says_so_where_its_schema_was_changed(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.converge()
+    declare(cluster)
+    die(cluster, Dying((AFTER_COMMIT, 1)))
+    cluster.plant(LOCK, None)
+    cluster.migrate_graph("knowledge", EXTRA)
+    kept, cluster.graphs, cluster.policies = cluster.graphs, {}, {}
+    cluster.save()
+    fix = found(cluster.apply(atomic=True), "schema_apply_failed").fix or ""
+    assert fix.startswith("declare its graph again, then record what is live: gitops refresh")
+    cluster.graphs, cluster.policies = kept, {"base": ["knowledge"]}
+    cluster.save()
+    assert cluster.refresh().ok
+    assert cluster.apply(atomic=True).converged
     require_landed(cluster)
 
 

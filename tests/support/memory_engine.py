@@ -244,6 +244,18 @@ class MemoryEngine:
         graph.fence, graph.version = max(fence, graph.fence + 1), graph.version + 1
         self._faults.reach("engine.fence.after_publish")
 
+    def check_delete(self, uri: str, order: DeleteOrder) -> None:
+        """The checks of the real one."""
+        graph = self._graphs.get(uri)
+        if graph is None or (graph.deleted and graph.incarnation == order.incarnation):
+            return
+        if self._opened(uri).incarnation != order.incarnation:
+            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
+        if graph.rows > order.max_rows:
+            raise GitopsError("graph_grown", f"{uri} has {graph.rows} rows", path=uri)
+        if self.deleted_by(uri, order.incarnation) & set(order.approvals):
+            raise GitopsError("graph_restored", f"{uri} was deleted before", path=uri)
+
     def delete(self, uri: str, order: DeleteOrder) -> None:
         """The checks of the real one, and one step."""
         self.calls["delete"] += 1
@@ -253,14 +265,9 @@ class MemoryEngine:
         if (half := self._graphs[uri]).deleted and half.incarnation == order.incarnation:
             self._remove(uri, lambda: None)
             return
-        graph, used = self._opened(uri), self._deleted.setdefault((uri, order.incarnation), set())
-        if graph.incarnation != order.incarnation:
-            raise ConflictError("graph_replaced", f"{uri} is another graph", path=uri)
-        self._check_fence(uri, graph, order.fence)
-        if graph.rows > order.max_rows:
-            raise GitopsError("graph_grown", f"{uri} has {graph.rows} rows", path=uri)
-        if used & set(order.approvals):
-            raise GitopsError("graph_restored", f"{uri} was deleted before", path=uri)
+        self.check_delete(uri, order)
+        self._check_fence(uri, self._opened(uri), order.fence)
+        used = self._deleted.setdefault((uri, order.incarnation), set())
         self._remove(uri, lambda: used.update(order.approvals))
 
     def finish_delete(self, uri: str) -> None:
