@@ -11,6 +11,7 @@ files that differ are loaded, so neither a large cluster nor many requests for o
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 
 from gitops.bot.changes import changes_cluster
 from gitops.bot.context import EventContext, comment_subject, left_before
@@ -100,6 +101,10 @@ def requests_of_cluster(
     """Those of some requests that concern a cluster; without those whose heads cannot be fetched."""
     candidates = [r for r in requests if r.target in (rule.ref, context.project.default_ref)]
     context.project.fetch_heads(candidates)
+    if candidates:
+        # One conversation for all; a plan that cannot be fetched is read as none.
+        with suppress(GitopsError):
+            context.project.fetch_refs(*(plan_ref(rule.name, r.number) for r in candidates))
     found = (r for r in candidates if context.project.has_head(r) and rule in _decided(context, r))
     return tuple(r for r in found if _concerns(context, rule, r))
 

@@ -78,10 +78,7 @@ class Project:
 
     def head_of(self, ref: str) -> str | None:
         """The commit that a ref of the remote is at, fetched if it is missing here; None if there is no such ref."""
-        found = self.tools.remote.refs(ref).get(ref)
-        if found is not None and self.tools.store.resolve(found) is None:
-            self.tools.remote.fetch([ref])
-        return found
+        return self.fetch_refs(ref).get(ref)
 
     def config(self) -> BotConfig:
         """`gitops.yaml` at the head of the default branch. Raises GitopsError `bot_config_invalid`."""
@@ -104,9 +101,13 @@ class Project:
         """
         # Where refs are listed once, a branch and the ledgers are listed together.
         config = config or self.config()
-        refs, store = self.tools.remote.refs(LEDGERS.rstrip("/")), self.tools.store
+        return clusters_in_force(config, newest_entries(self.tools.store, self.fetch_refs(LEDGERS.rstrip("/"))))
+
+    def fetch_refs(self, *names: str) -> Mapping[str, str]:
+        """The refs of the remote with one of these names or below it, their commits fetched. Raises RemoteError."""
+        refs, store = self.tools.remote.refs(*names), self.tools.store
         self.tools.remote.fetch([ref for ref, head in refs.items() if store.resolve(head) is None])
-        return clusters_in_force(config, newest_entries(store, refs))
+        return refs
 
     def target(self, rule: ClusterRule, commit: str | None = None, config: BotConfig | None = None) -> ClusterTarget:
         """Where a rule places a cluster, as `Scopes.target` says; `config` is `gitops.yaml`, if the caller has read it."""
