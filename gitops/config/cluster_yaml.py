@@ -3,8 +3,8 @@
 What is declared (files, graphs that policies name) is checked by the loader.
 
 1. Key sets are exact at every level. A plain scalar in place of text counts as its text, except inside `queries`.
-2. No value after `metadata:`, `state:`, `graphs:`, `policies:`, `applies_to:` or `restores:` is an empty collection; a written
-   null is not.
+2. No value after `metadata:`, `state:`, `graphs:`, `policies:`, `applies_to:`, `restores:` or `compute:` is an empty collection;
+   a written null is not.
 3. Null for `name`, `backend`, `lock` and `storage` means absent.
 """
 
@@ -15,6 +15,7 @@ from functools import lru_cache
 from gitops.config.declaration import (
     CONFIG_FILE,
     DeclaredCluster,
+    DeclaredCompute,
     DeclaredGraph,
     DeclaredPolicy,
     DeclaredQuery,
@@ -41,6 +42,7 @@ from gitops.language.yaml import (
     is_absent,
     parse_yaml,
     shown,
+    to_plain,
 )
 from gitops.storage.address import StorageRootError, parse_storage
 
@@ -160,7 +162,7 @@ class _ClusterReader:
 
     def cluster(self, root: YamlNode) -> DeclaredCluster | None:
         """The document, None if a problem was reported."""
-        allowed = ("version", "metadata", "storage", "state", "graphs", "policies", "restores")
+        allowed = ("version", "metadata", "storage", "state", "graphs", "policies", "restores", "compute")
         top = self._fields(root, "", allowed, required=("version",))
         metadata = self._fields(top.get("metadata"), "metadata", ("name",))
         state = self._fields(top.get("state"), "state", ("backend", "lock"))
@@ -175,6 +177,7 @@ class _ClusterReader:
             graphs=tuple(self._graph(key, node) for key, node in self._named(top.get("graphs"), "graphs")),
             policies=tuple(self._policy(key, node) for key, node in self._named(top.get("policies"), "policies")),
             restores=tuple(self._restore(key, node, top) for key, node in self._named(top.get("restores"), "restores")),
+            compute=self._compute(top.get("compute")),
         )
         return None if self._found.has_errors else cluster
 
@@ -242,6 +245,24 @@ class _ClusterReader:
             fix = "write the types whose rows come back, such as types: [Person]"
             self._wrong(types, f"{path}.types", f"expected a list of types, got {_what(types)}", fix=fix)
         return DeclaredRestore(_text(key), number, names)
+
+    def _compute(self, node: YamlNode | None) -> DeclaredCompute | None:
+        if node is None or is_absent(node):
+            return None
+        # Most folders have no compute clusters: their forms take time to build.
+        from gitops.config.compute import compute_form, place_of, read_compute
+        from gitops.config.rule_forms import Refused
+
+        for key, below in node.entries if isinstance(node, YamlMap) else ():
+            if key.text in ("targets", "strategies") and isinstance(below, YamlMap):
+                self._named(below, f"compute.{key.text}")
+        try:
+            return DeclaredCompute(compute_form(read_compute(to_plain(node))), node)
+        except Refused as refused:
+            for place, message in refused.problems:
+                path, source = place_of(node, place, message)
+                self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}", source=source)
+            return None
 
     def _entries(self, node: YamlNode | None, path: str) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
         """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported."""

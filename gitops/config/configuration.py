@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.config.declaration import (
     DeclaredCluster,
@@ -20,6 +20,9 @@ from gitops.config.index import Index
 from gitops.config.source import SourceMovedError
 from gitops.core.canonical import digest
 from gitops.core.diagnostics import Diagnostics
+
+if TYPE_CHECKING:
+    from gitops.language.yaml import YamlNode
 
 
 class Configuration:
@@ -79,6 +82,13 @@ class Configuration:
     @functools.cached_property
     def _policies(self) -> Mapping[str, DeclaredPolicy]:
         return {policy.name.value: policy for policy in self.parsed.policies}
+
+    @property
+    def compute(self) -> YamlNode:
+        """The section `compute` of the document. Raises SourceMovedError where there is none."""
+        if self.parsed.compute is None:
+            raise SourceMovedError
+        return self.parsed.compute.section
 
     def graph(self, name: str) -> DeclaredGraph:
         """The declaration of a graph."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gitops.config.source import EntryKind, SourceError, SourceMovedError, SourceTree
 from gitops.core.canonical import compact, digest
@@ -15,6 +15,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.model.address import Address
+
+if TYPE_CHECKING:
+    from gitops.language.yaml import YamlNode
 
 CONFIG_FILE = "cluster.yaml"
 
@@ -90,6 +93,13 @@ class DeclaredRestore(NamedTuple):
     types: tuple[Text, ...]
 
 
+class DeclaredCompute(NamedTuple):
+    """The section `compute` in the JSON form of `gitops.config.compute`, and as it stands in the document."""
+
+    form: Mapping[str, Any]
+    section: YamlNode
+
+
 @dataclass(frozen=True, slots=True)
 class DeclaredCluster:
     """The whole document. `graphs`, `policies` and `restores` are in order of their names, by code point."""
@@ -103,6 +113,7 @@ class DeclaredCluster:
     graphs: tuple[DeclaredGraph, ...] = ()
     policies: tuple[DeclaredPolicy, ...] = ()
     restores: tuple[DeclaredRestore, ...] = ()
+    compute: DeclaredCompute | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,7 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
 def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
     """The configuration as JSON values, keys in declaration order, every key present, absent values null or `{}`.
 
-    Only `restores` is left out where there are none, so that the digest of a folder without them is what it always was.
+    Only `restores` and `compute` are left out where there are none: the digest of a folder without them is what it always was.
     """
 
     def value(text: Text | None) -> str | None:
@@ -157,6 +168,8 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
         form["restores"] = {
             r.graph.value: {"version": r.version, "types": sorted(t.value for t in r.types)} for r in cluster.restores
         }
+    if cluster.compute is not None:
+        form["compute"] = cluster.compute.form
     return form
 
 

@@ -1,7 +1,7 @@
 """What two states of a cluster folder declare differently, at the cost of what differs.
 
 Only graphs and policies are loaded that are declared differently, or of which a file differs. All others have the same digests in
-both, so they need not be read.
+both, so they need not be read. Strategies have no files: where the section differs, all of them are compared.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
         forms["policy", name] = policy, bound
     for name, restore in form.get("restores", {}).items():
         forms["restore", name] = restore
+    if "compute" in form:
+        forms["compute", ""] = form["compute"]
     return forms
 
 
@@ -119,9 +121,14 @@ def _contents(
     for policy in cluster.policies:
         if ("policy", policy.name.value) in differing or _are_touched([policy.file], touched):
             loader.policy(policy, declared)
+    strategies = {}
+    if cluster.compute is not None and ("compute", "") in differing:
+        from gitops.config.compute import compute_resources, read_compute
+
+        strategies = compute_resources(read_compute(cluster.compute.form))
     restores = config_form(cluster).get("restores", {})
     changed = {graph: form for graph, form in restores.items() if ("restore", graph) in differing}
-    return {**loader.resources, **restore_resources(changed)}
+    return {**loader.resources, **restore_resources(changed), **strategies}
 
 
 def _form(resources: Mapping[Address, Resource], address: Address) -> tuple[str, Collection[str]] | None:

@@ -29,6 +29,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
+from typing import Any
 
 from gitops.config.cache import CompileCache, SoundPairs
 from gitops.config.configuration import Configuration
@@ -202,6 +203,16 @@ class _Load:
         for policy in form["policies"]:
             self._loader.policy(self._config.policy(policy), form["graphs"])
         self._loader.resources |= restore_resources(form.get("restores", {}))
+        if "compute" in form:
+            self._load_compute(form["compute"])
+
+    def _load_compute(self, form: Mapping[str, Any]) -> None:
+        # Most folders have no compute clusters, and need none of this.
+        from gitops.config.compute import check_compute, compute_resources, read_compute
+
+        declared = read_compute(form)
+        check_compute(declared, lambda: self._config.compute, self._found)
+        self._loader.resources |= compute_resources(declared)
 
     def judge(self) -> None:
         """Step 8."""

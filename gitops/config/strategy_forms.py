@@ -8,13 +8,25 @@ from typing import Any
 from gitops.config.rule_forms import Form, Refused, derived, mapping, optional, whole
 from gitops.config.rule_problems import CHOSEN_KEY, Place
 from gitops.core.dataclass import dataclass
+from gitops.documents.forms import is_line
 from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, TargetSize
 
-__all__ = ["RESERVED_REPLICAS", "SIZE", "DeclaredStrategies", "check_strategies", "strategy_warnings"]
+__all__ = [
+    "AMOUNT",
+    "RESERVED_REPLICAS",
+    "SIZE",
+    "STRATEGIES",
+    "TIME",
+    "DeclaredStrategies",
+    "check_strategies",
+    "strategy_warnings",
+]
 
 RESERVED_REPLICAS = ("mzclusterctl",)
 """Names of replicas that other tools make for a moment: they are neither seen nor given."""
 
+_SPAN = re.compile(r"(0|[1-9][0-9]{0,5})([smhd])\Z", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _YEAR_S = 366 * 24 * 3600
 # What sizes look like where the name of a replica is made from one.
 _LADDER = re.compile(r"[0-9]+(cc|C)", re.ASCII)
@@ -37,12 +49,32 @@ class DeclaredStrategies:
 
 
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
+    if not isinstance(value, str) or not value.strip():
         raise ValueError("must be a text that is not empty")
+    if not is_line(value):
+        raise ValueError("must be one line without control characters and outer blanks")
     return value
 
 
+def _span(value: object) -> int:
+    found = _SPAN.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("is not a time such as 30s, 5m, 8h or 2d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _amount(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError("expected a number that is not negative")
+    return float(value)
+
+
 SIZE: Form[str] = derived(_name)
+"""A name of a size, a replica or a compute cluster."""
+TIME: Form[int] = derived(_span)
+"""A text such as `5m`, as seconds."""
+AMOUNT: Form[float] = derived(_amount)
+"""A number of credits."""
 _COOLDOWN = whole(0, _YEAR_S)
 _COUNT = whole(1, 10_000)
 

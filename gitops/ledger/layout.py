@@ -104,10 +104,11 @@ def blob_key(address: Address, digest: str) -> str | None:
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix
-    if not suffix or (address.graph is not None and not is_name(address.graph)):
+    owner = address.graph or address.compute
+    if not suffix or (owner is not None and not is_name(owner)):
         return None
-    graph = "" if address.graph is None else f"{address.graph}/"
-    return f"{_RESOURCES}/{address.kind}/{graph}{address.name}/{digest}{suffix}"
+    folder = "" if owner is None else f"{owner}/"
+    return f"{_RESOURCES}/{address.kind}/{folder}{address.name}/{digest}{suffix}"
 
 
 def graph_root(graph: str) -> str:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+from gitops.model.strategy import StrategyType
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
 CLUSTER_SCOPE = "cluster"
 _SERVABLE = re.compile(r"[A-Za-z0-9-]{1,64}\Z", re.ASCII)
@@ -20,14 +22,16 @@ class Kind(StrEnum):
     QUERY = "query"
     POLICY = "policy"
     RESTORE = "restore"
+    STRATEGY = "strategy"
     TRUST = "trust"
     CLUSTER = "cluster"
     UNKNOWN = "unknown"
 
 
 _BY_PREFIX = {k.value: k for k in Kind if k is not Kind.UNKNOWN}
+_STRATEGIES = frozenset(each.value for each in StrategyType)
 _OWN_GRAPH = ("graph", "schema", "restore")
-_QUERY, _UNKNOWN = Kind.QUERY, Kind.UNKNOWN
+_QUERY, _STRATEGY, _UNKNOWN = Kind.QUERY, Kind.STRATEGY, Kind.UNKNOWN
 
 
 def is_name(text: str) -> bool:
@@ -57,17 +61,24 @@ class Address(str):
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             return _QUERY if rest.partition(".")[2] else _UNKNOWN
+        if prefix == "strategy":
+            compute, _, strategy = rest.partition(".")
+            # A strategy that another release knows is not carried out by this one.
+            return _STRATEGY if is_name(compute) and strategy in _STRATEGIES else _UNKNOWN
         # No folder can declare another graph, and a root is derived from its name: what is recorded so is never touched.
         known = is_name(rest) if prefix in _OWN_GRAPH else rest
         return _BY_PREFIX.get(prefix, _UNKNOWN) if known else _UNKNOWN
 
     @property
     def name(self) -> str:
-        """The last part: the id of a graph or schema, the name of a query, policy or cluster; all of an unknown address."""
+        """The last part: the id of a graph or schema, the name of a query, policy, strategy or cluster; all of an unknown one."""
         prefix, _, rest = self.partition(".")
         if prefix == "query":
             return rest.partition(".")[2] or str(self)
-        return str(self) if self.kind is _UNKNOWN else rest
+        kind = self.kind
+        if kind is _STRATEGY:
+            return rest.partition(".")[2]
+        return str(self) if kind is _UNKNOWN else rest
 
     @property
     def graph(self) -> str | None:
@@ -77,6 +88,11 @@ class Address(str):
             graph, _, name = rest.partition(".")
             return graph if name else None
         return rest if prefix in _OWN_GRAPH and is_name(rest) else None
+
+    @property
+    def compute(self) -> str | None:
+        """Of a strategy, the name of its compute cluster in `cluster.yaml`; None for what belongs to none."""
+        return self.split(".")[1] if self.kind is _STRATEGY else None
 
     @property
     def graph_address(self) -> Address | None:
@@ -119,6 +135,11 @@ def policy_address(name: str) -> Address:
 def restore_address(graph: str) -> Address:
     """`restore.<id>`: rows of a graph that come back from an earlier version of it."""
     return Address(f"restore.{graph}")
+
+
+def strategy_address(compute: str, strategy: StrategyType) -> Address:
+    """`strategy.<compute cluster>.<strategy>`."""
+    return Address(f"strategy.{compute}.{strategy.value}")
 
 
 def trust_address(cluster: str) -> Address:

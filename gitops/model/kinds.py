@@ -317,6 +317,12 @@ class RestoreKind(ResourceKind):
         return () if graph is None or schema is None else (graph, schema)
 
 
+class StrategyKind(ResourceKind):
+    """Replica strategies: texts in the catalog, which the target follows once they are applied."""
+
+    catalog_suffix = ".json"
+
+
 class TrustKind(ResourceKind):
     """The keys and rules of a branch ledger: people who may change them may approve anything, so they meet every gate."""
 
@@ -363,6 +369,7 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
         Kind.QUERY: QueryKind(),
         Kind.POLICY: PolicyKind(),
         Kind.RESTORE: RestoreKind(),
+        Kind.STRATEGY: StrategyKind(),
         Kind.TRUST: TrustKind(),
         Kind.CLUSTER: ClusterKind(),
         Kind.UNKNOWN: UnknownKind(),

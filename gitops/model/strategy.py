@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gitops.core.dataclass import dataclass
 
-__all__ = ["Burst", "IdleSuspend", "ShrinkToFit", "StrategyRule", "StrategyType", "TargetSize", "type_of"]
+__all__ = ["Burst", "IdleSuspend", "Limits", "ShrinkToFit", "StrategyRule", "StrategyType", "TargetSize", "type_of"]
 
 
 class StrategyType(StrEnum):
@@ -63,6 +63,15 @@ class IdleSuspend:
 
 
 StrategyRule: TypeAlias = TargetSize | ShrinkToFit | Burst | IdleSuspend
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many replicas a compute cluster may have at any time, and how many credits they may cost per hour."""
+
+    max_replicas: int = 5
+    max_credits_per_hour: float | None = None
+
 
 _TYPES: dict[type, StrategyType] = {
     TargetSize: StrategyType.TARGET_SIZE,

@@ -19,23 +19,15 @@ from types import MappingProxyType
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.model.strategy import StrategyRule, StrategyType, type_of
+from gitops.model.strategy import Limits, StrategyRule, StrategyType, type_of
 from gitops.strategies.desired import DesiredState, Reason
 from gitops.strategies.rules import STRATEGIES, SUSPENDED
 from gitops.strategies.signals import ComputeCluster, ReplicaSpec, Signals
 from gitops.strategies.state import StrategyState
 
-__all__ = ["ActionKind", "Decision", "Limits", "ReplicaAction", "decide"]
+__all__ = ["ActionKind", "Decision", "ReplicaAction", "decide"]
 
 GUARD = "guard"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many replicas a compute cluster may have at any time, and how many credits they may cost per hour."""
-
-    max_replicas: int = 5
-    max_credits_per_hour: float | None = None
 
 
 class ActionKind(StrEnum):

@@ -14,28 +14,33 @@ strategies: {target_size: {target_size: 50cc}}
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from gitops.config.rule_forms import Form, Refused, derived, keyed, listed, mapping, optional, truth, whole
+from gitops.config.rule_forms import Refused, derived, keyed, listed, mapping, optional, truth, whole
 from gitops.config.rule_problems import Place, place_problem
-from gitops.config.strategy_forms import SIZE, STRATEGIES, DeclaredStrategies, check_strategies, strategy_warnings
+from gitops.config.strategy_forms import (
+    AMOUNT,
+    SIZE,
+    STRATEGIES,
+    TIME,
+    DeclaredStrategies,
+    check_strategies,
+    strategy_warnings,
+)
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.yaml import YamlError, parse_yaml, to_plain
-from gitops.strategies.decision import Limits
+from gitops.model.strategy import Limits
 from gitops.strategies.signals import SizeTable
 from gitops.strategies.simulation import Activity, Crashing, Scenario
 
 __all__ = ["read_scenario"]
 
-_SPAN = re.compile(r"(0|[1-9][0-9]{0,5})([smhd])\Z", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _DAY_S = 24 * 3600
 _MOST_TICKS = 200_000
 _HYDRATION_S = 300
@@ -74,24 +79,11 @@ class _Document:
     experimental: bool = False
 
 
-def _span(value: object) -> int:
-    found = _SPAN.match(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("is not a time such as 30s, 5m, 8h or 2d")
-    return int(found[1]) * _SECONDS[found[2]]
-
-
 def _moment(value: object) -> datetime:
     found = datetime.fromisoformat(value) if isinstance(value, str) else None
     if found is None or found.tzinfo is None:
         raise ValueError("is not a time with its zone, such as 2026-06-01T00:00:00Z")
     return found
-
-
-def _amount(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValueError("expected a number that is not negative")
-    return float(value)
 
 
 def _activity(value: object) -> _ActivityForm:
@@ -107,25 +99,23 @@ def _activity(value: object) -> _ActivityForm:
         ) from None
 
 
-_TIME: Form[int] = derived(_span)
-_AMOUNT: Form[float] = derived(_amount)
-_ACTIVITY = mapping(_ActivityForm, {"start": _TIME, "to": _TIME, "daily": truth})
+_ACTIVITY = mapping(_ActivityForm, {"start": TIME, "to": TIME, "daily": truth})
 _DOCUMENT = mapping(
     _Document,
     {
         "cluster": SIZE,
-        "length": _TIME,
-        "sizes": keyed(SIZE, _AMOUNT),
+        "length": TIME,
+        "sizes": keyed(SIZE, AMOUNT),
         "strategies": mapping(DeclaredStrategies, STRATEGIES),
-        "interval": _TIME,
+        "interval": TIME,
         "start": derived(_moment),
         "replicas": keyed(SIZE, SIZE),
-        "hydration": keyed(SIZE, _TIME),
-        "rehydrate": listed(_TIME),
+        "hydration": keyed(SIZE, TIME),
+        "rehydrate": listed(TIME),
         "activity": listed(_activity),
-        "crashes": keyed(SIZE, mapping(_CrashForm, {"every": _TIME, "out_of_memory": truth})),
+        "crashes": keyed(SIZE, mapping(_CrashForm, {"every": TIME, "out_of_memory": truth})),
         "max_replicas": whole(1, 1000),
-        "max_credits_per_hour": optional(_AMOUNT),
+        "max_credits_per_hour": optional(AMOUNT),
         "experimental": truth,
     },
 )

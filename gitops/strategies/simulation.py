@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.model.strategy import StrategyRule, StrategyType
-from gitops.strategies.decision import ActionKind, Limits, ReplicaAction, decide
+from gitops.model.strategy import Limits, StrategyRule, StrategyType
+from gitops.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
 from gitops.strategies.state import StrategyState
 

@@ -90,6 +90,14 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.ledger.runs.RUN": {1: ("changesets/run_1.json",)},
     "gitops.ledger.served.SERVER_REPORT": {1: ("serving/report_1.json", "serving/report_1.refused.json")},
+    "gitops.model.compute.STRATEGY": {
+        1: (
+            "strategy_1.target_size.json",
+            "strategy_1.shrink_to_fit.json",
+            "strategy_1.burst.json",
+            "strategy_1.idle_suspend.json",
+        )
+    },
     "gitops.server.documents.EVENT": {
         1: (
             "queue/event_1.comment.json",
