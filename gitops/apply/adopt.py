@@ -11,23 +11,19 @@ and rules that the earlier ledger had. Until then the anchor beside the graphs s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from gitops.apply.entries import make_entry
+from gitops.apply.entries import record_approved
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 from gitops.graph.port import Existence
-from gitops.ledger.port import LedgerWrite
 from gitops.ledger.readings import restore_commands
 from gitops.model.address import Kind
 from gitops.model.change import Change
 from gitops.model.ledger import EntryKind, FormerLedger
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.plan.adoption import pending_adoption
-from gitops.plan.draft import StateDraft
 from gitops.plan.plan import plan_session
 
 __all__ = ["adopt_former", "found_former", "waiting_adoption"]
@@ -75,29 +71,7 @@ def adopt_former(current: Session) -> tuple[Change, ...]:
     plan, accepted, need = _plan_adoption(current)
     if not need.satisfied:
         return plan.changes
-    workspace, draft = current.workspace, StateDraft(current.state)
-    record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
-    draft.use_approvals((approval.approval_id for approval in need.approvals), record)
-    state = replace(draft.state(), revision=current.state.next_revision)
-    entry = make_entry(
-        workspace,
-        current.view,
-        EntryKind.ADOPT,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
-        plan_digest=plan.digest,
-        config_digest=plan.config_digest,
-        changes=plan.changes,
-        approvals=tuple(accepted.uses[a.approval_id] for a in need.approvals if a.approval_id in accepted.uses),
-    )
-    try:
-        written = LedgerWrite(state, entry, (), need.approvals)
-        current.view = current.opened.ledger.commit(current.view, written)
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return plan.changes
-    return ()
+    return () if record_approved(current, EntryKind.ADOPT, plan, accepted, need) else plan.changes
 
 
 def waiting_adoption(current: Session) -> tuple[Change, ...]:

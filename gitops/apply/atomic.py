@@ -200,7 +200,7 @@ class _Barriers:
         if view.state is None or stored is None:
             return False
         untouched = run.swept.state == current.state
-        run.view = current.view = view
+        current.view = view
         if stored.state not in (ChangesetState.PREPARING, ChangesetState.PREPARED):
             journal.adopt(stored)
             raise ConflictError(

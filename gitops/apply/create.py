@@ -44,7 +44,7 @@ def _create(run: Run, part: str) -> None:
         run.plan,
         run.graph,
         source=facts.source,
-        base=ChangesetBase(state.revision, run.view.cas, state.applied_digest, state.config_digest),
+        base=ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest),
         covers=facts.covers,
         at=current.workspace.stamp(),
         atomic=run.atomic,
@@ -57,7 +57,7 @@ def _identify(run: Run, facts: ChangesetFacts, part: str) -> ChangesetIdentity:
     current = run.session
     ledger, governance = current.opened.ledger, current.workspace.governance
     cluster = governance.target.cluster if governance is not None else current.desired.name or "cluster"
-    repair = f"{run.view.head or run.view.cas} {run.plan.digest}"
+    repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
     kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of
     subject = facts.source.merge_commit
     if subject is None:

@@ -35,8 +35,9 @@ from gitops.model.ledger import (
     changeset_key,
 )
 from gitops.model.origin import Origin
-from gitops.model.plan import Plan
+from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.scope import ClusterScope
+from gitops.plan.draft import StateDraft
 from gitops.plan.landing import debts_stop
 
 _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET})
@@ -142,6 +143,48 @@ def _order(origin: Origin) -> tuple[str, ...]:
     return origin.commit, origin.how, origin.by, *origin.people
 
 
+def commit_entry(current: Session, write: LedgerWrite) -> bool:
+    """Write a state with its entry; whether that worked. What kept it from that is reported."""
+    try:
+        current.view = current.opened.ledger.commit(current.view, write)
+    except GitopsError as error:
+        current.problems.add_error(error)
+        return False
+    return True
+
+
+def record_approved(
+    current: Session,
+    kind: EntryKind,
+    plan: Plan,
+    accepted: AcceptedApprovals,
+    need: ApprovalRequirement,
+    *,
+    origins: tuple[Origin, ...] = (),
+    scope: ClusterScope | None = None,
+) -> bool:
+    """Write the entry of one change of a plan that applies no resource, and use up what it needed; whether it was written."""
+    workspace, draft = current.workspace, StateDraft(current.state)
+    used = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
+    draft.use_approvals((approval.approval_id for approval in need.approvals), used)
+    state = replace(draft.state(), revision=current.state.next_revision)
+    entry = make_entry(
+        workspace,
+        current.view,
+        kind,
+        at=current.at,
+        operation=workspace.ids.ulid(),
+        state_revision=state.revision,
+        plan_digest=plan.digest,
+        config_digest=plan.config_digest,
+        changes=tuple(change for change in plan.changes if change.address == need.resource),
+        approvals=accepted.uses_of(need.approvals),
+        origins=origins,
+        scope=scope,
+    )
+    return commit_entry(current, LedgerWrite(state, entry, (), need.approvals))
+
+
 def settle_debts(current: Session) -> bool:
     """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
     governance, workspace = current.workspace.governance, current.workspace
@@ -162,12 +205,7 @@ def settle_debts(current: Session) -> bool:
         config_digest=current.desired.config_digest,
         settled=found.settled,
     )
-    try:
-        current.view = current.opened.ledger.commit(current.view, LedgerWrite(state, entry))
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return True
+    return commit_entry(current, LedgerWrite(state, entry))
 
 
 def check_debts(current: Session, plan: Plan, approvals: AcceptedApprovals) -> None:

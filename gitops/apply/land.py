@@ -38,7 +38,7 @@ class StateWrite:
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
         entry = make_entry(
             workspace,
-            run.view,
+            current.view,
             EntryKind.APPLY,
             at=current.at,
             operation=run.operation,
@@ -46,7 +46,7 @@ class StateWrite:
             plan_digest=run.plan.digest,
             config_digest=run.plan.config_digest,
             changes=settled.changes,
-            approvals=run.uses(settled.consumed),
+            approvals=run.accepted.uses_of(settled.consumed),
             recovered=run.swept.retire,
             origins=self.origins,
             trust_applied=settled.trust_applied,
@@ -55,13 +55,13 @@ class StateWrite:
         workspace.faults.reach("cluster_apply.before_state_write")
         drafts = run.journal.drafts
         if self.changed:
-            enters_force = governance is not None and (run.view.trust is None or settled.trust_applied)
+            enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             consumed = (*settled.consumed, *self.recovered)
             write = LedgerWrite(self.state, entry, retired, consumed, trust, _sound(current), drafts)
-            run.view = current.view = ledger.commit(run.view, write)
+            current.view = ledger.commit(current.view, write)
         elif retired or drafts:
-            run.view = current.view = ledger.retire(run.view, retired, entry, drafts)
+            current.view = ledger.retire(current.view, retired, entry, drafts)
         run.journal.written()
 
 
@@ -77,7 +77,7 @@ def prepare_write(run: Run, settled: Settlement) -> StateWrite:
     current, governance = run.session, run.session.workspace.governance
     origins = run.origins(settled.changes)
     changed = settled.state != current.state or settled.trust_applied
-    changed |= governance is not None and _moves_on(governance, run.view.entry, settled, origins)
+    changed |= governance is not None and _moves_on(governance, current.view.entry, settled, origins)
     # Recovery found these to be used by an interrupted delete. In a folder their documents may not be marked yet.
     swept = () if not run.swept.consumed else current.opened.ledger.approvals().documents
     recovered = tuple(a for a in swept if a.approval_id in run.swept.consumed)

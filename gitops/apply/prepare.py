@@ -100,7 +100,6 @@ def make_run(
         accepted=accepted,
         operation=workspace.ids.ulid(),
         intents=make_intents(current, plan, graph, swept.fence, atomic=atomic),
-        view=current.view,
         debts=owed,
         journal=Journal(workspace.stamp, None if resumed is None else resumed.record, closing),
         atomic=atomic,

@@ -11,7 +11,7 @@ from gitops.apply.run import Run
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.session import Session
 from gitops.core.errors import GitopsError
-from gitops.model.address import Address
+from gitops.model.address import Address, graph_address
 from gitops.model.change import Change, Disposition, Reason
 from gitops.model.changeset import ChangesetState
 from gitops.model.outcome import ApplyOutcome
@@ -59,10 +59,11 @@ def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> Appl
         for need in run.plan.approvals_required
         if consumed.intersection(a.approval_id for a in need.spent)
     }
+    waits = any(graph_address(graph) in settled.state.resources for graph in run.swept.pending)
     return replace(
         outcome,
         counted=True,
-        converged=ended.converged and not run.swept.pending,
+        converged=ended.converged and not waits,
         state_written=ended.written,
         plan=run.plan,
         plan_digest=run.plan.digest,

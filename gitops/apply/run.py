@@ -12,8 +12,7 @@ from gitops.changesets.journal import Journal
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.dataclass import dataclass
-from gitops.ledger.port import LedgerView, LedgerWrite
-from gitops.model.approval import Approval
+from gitops.ledger.port import LedgerWrite
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import ApprovalUse, Debt, EntryKind, Intent, LedgerEntry, LedgerState
 from gitops.model.origin import Origin
@@ -25,7 +24,7 @@ _NOTHING: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 @dataclass()
 class Run:
-    """What one apply carries out; `view` is the ledger as last written by it.
+    """What one apply carries out.
 
     `plan` is what this run is about, which may be a part of `whole`. `graph` is carried out, with `intents` by node id. `journal`
     is its changeset. `done` are the nodes, with their facts, that an interrupted run of the same changeset has done, `earlier`
@@ -40,7 +39,6 @@ class Run:
     accepted: AcceptedApprovals
     operation: str
     intents: dict[str, Intent]
-    view: LedgerView
     debts: tuple[Debt, ...]
     journal: Journal
     atomic: bool = False
@@ -59,11 +57,6 @@ class Run:
         announced = self.announced
         chosen = announced if names is None else names
         return tuple(intent.operation_id for name in chosen for intent in announced.get(name, ()))
-
-    def uses(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
-        """Where these approvals come from; those of a ledger folder are unsigned and left out."""
-        known = self.accepted.uses
-        return tuple(known[a.approval_id] for a in approvals if a.approval_id in known)
 
     def origins(self, changes: Sequence[Change]) -> tuple[Origin, ...]:
         """The origins that an entry with these changes records; a ledger folder has none.
@@ -87,17 +80,16 @@ class Run:
         entry = self._entry(
             EntryKind.INTENT,
             changes=tuple(change for change in self.plan.changes if change.address in self.intents),
-            approvals=self.uses(approval for need in granted for approval in need.spent),
+            approvals=self.accepted.uses_of(approval for need in granted for approval in need.spent),
         )
         ledger, intents = self.session.opened.ledger, tuple(self.intents.values())
-        self.view = self.session.view = ledger.begin(self.view, intents, entry, self.journal.drafts)
+        self.session.view = ledger.begin(self.session.view, intents, entry, self.journal.drafts)
         self.journal.written()
 
     def record(self, retire: Sequence[str] = (), state: LedgerState | None = None) -> None:
         """Write the events of the changeset, with what else `_write_events` does. Raises GitopsError."""
         entry = self._entry(EntryKind.CHANGESET, state=state)
         _write_events(self.session, self.journal, entry, retire, state)
-        self.view = self.session.view
 
     @cached_property
     def _waiting_origins(self) -> tuple[Origin, ...]:
@@ -118,7 +110,7 @@ class Run:
         """An entry that leaves the applied revision as it is; `state` is what it writes, if it writes one."""
         return make_entry(
             self.session.workspace,
-            self.view,
+            self.session.view,
             kind,
             at=self.session.at,
             operation=self.operation,

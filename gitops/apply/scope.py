@@ -10,24 +10,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
-from gitops.apply.entries import check_debts, make_entry, origins_of, settle_debts
+from gitops.apply.entries import check_debts, origins_of, record_approved, settle_debts
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.ledger.port import LedgerWrite
 from gitops.model.address import cluster_address
 from gitops.model.change import Change, Disposition
 from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import ApprovalRequirement, Plan
 from gitops.model.scope import ScopeChange
-from gitops.plan.draft import StateDraft
 from gitops.plan.landing import check_move
 from gitops.plan.plan import plan_session
 
@@ -92,32 +89,9 @@ def _may_move(current: Session, plan: Plan, accepted: AcceptedApprovals, scope: 
 
 def _record(current: Session, plan: Plan, accepted: AcceptedApprovals, change: Change, scope: ScopeChange) -> bool:
     """Step 4; whether the entry was written."""
-    workspace, ledger = current.workspace, current.opened.ledger
-    none = ApprovalRequirement(change.address, "", "")
-    consumed = next((r for r in plan.approvals_required if r.resource == change.address), none).approvals
-    draft = StateDraft(current.state)
-    record = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
-    draft.use_approvals((approval.approval_id for approval in consumed), record)
-    state = replace(draft.state(), revision=current.state.next_revision)
+    governance, none = current.workspace.governance, ApprovalRequirement(change.address, "", "")
+    need = next((each for each in plan.approvals_required if each.resource == change.address), none)
     gated = {change.address, *(requirement.resource for requirement in plan.approvals_required)}
-    entry = make_entry(
-        workspace,
-        current.view,
-        EntryKind.SCOPE,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
-        plan_digest=plan.digest,
-        config_digest=plan.config_digest,
-        changes=(change,),
-        approvals=tuple(accepted.uses[a.approval_id] for a in consumed if a.approval_id in accepted.uses),
-        # The commits of every other change are behind this entry, too, and their authors are asked for after it.
-        origins=() if workspace.governance is None else origins_of(workspace.governance, plan.changes, gated),
-        scope=scope.recorded,
-    )
-    try:
-        current.view = ledger.commit(current.view, LedgerWrite(state, entry, (), consumed))
-    except GitopsError as error:
-        current.problems.add_error(error)
-        return False
-    return True
+    # The commits of every other change are behind this entry, too, and their authors are asked for after it.
+    origins = () if governance is None else origins_of(governance, plan.changes, gated)
+    return record_approved(current, EntryKind.SCOPE, plan, accepted, need, origins=origins, scope=scope.recorded)

@@ -78,6 +78,10 @@ class AcceptedApprovals:
         """The ids of emergencies, each of which is sufficient by itself."""
         return frozenset(self.debts)
 
+    def uses_of(self, approvals: Iterable[Approval]) -> tuple[ApprovalUse, ...]:
+        """Where these approvals come from; those of a ledger folder are unsigned and left out."""
+        return tuple(self.uses[each.approval_id] for each in approvals if each.approval_id in self.uses)
+
 
 def accept_approvals(
     ledger: LedgerReader,

@@ -13,8 +13,9 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError
 from gitops.ledger.port import LedgerStore, LedgerView, LedgerWrite
+from gitops.ledger.writings import following
 from gitops.model.approval import ClusterTarget
-from gitops.model.ledger import ENTRY_VERSION, EntryKind, LockInfo, RecordedRevocation
+from gitops.model.ledger import EntryKind, LockInfo, RecordedRevocation
 
 __all__ = ["REVOKING", "RevocationContext", "record_revocations", "record_under_lock"]
 
@@ -67,26 +68,15 @@ def record_revocations(context: RevocationContext, view: LedgerView) -> LedgerVi
         return view
     at = timestamp(view.time(context.clock.now()))
     state = replace(with_revocations(view.state, revoked, at), revision=view.state.next_revision)
-    entry = replace(
+    entry = following(
         view.entry,
-        kind=EntryKind.REVOKE,
+        EntryKind.REVOKE,
         operation=context.ids.ulid(),
         at=at,
         actor=context.actor,
-        plan_digest=None,
-        state_revision=state.revision,
-        policy_digest=view.trust.digest,
         trust_digest=view.trust.digest,
-        changes=(),
-        approvals=(),
-        recovered=(),
-        debts=(),
-        settled=(),
-        revoked=revoked,
-        former=None,
-        quarantined=(),
-        version=ENTRY_VERSION,
     )
+    entry = replace(entry, state_revision=state.revision, revoked=revoked)
     return context.ledger.commit(view, LedgerWrite(state, entry))
 
 

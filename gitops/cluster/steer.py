@@ -13,6 +13,7 @@ from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.ledger.port import LedgerStore, LedgerView
+from gitops.ledger.writings import following
 from gitops.model.changeset import (
     BLOCKING,
     Changeset,
@@ -25,7 +26,7 @@ from gitops.model.changeset import (
     RuntimeState,
     RuntimeUpdated,
 )
-from gitops.model.ledger import ENTRY_VERSION, EntryKind, Intent, LedgerEntry, LockInfo
+from gitops.model.ledger import EntryKind, Intent, LedgerEntry, LockInfo
 from gitops.model.plan import Effect
 
 __all__ = ["Steering"]
@@ -137,27 +138,10 @@ class Steering:
         if view.entry is None:
             return None
         in_force = view.entry.trust_digest if view.trust is None else view.trust.digest
-        return replace(
-            view.entry,
-            kind=EntryKind.CHANGESET,
-            operation=self._ids.ulid(),
-            at=at,
-            actor=self._actor,
-            changeset=key,
-            plan_digest=None,
-            policy_digest=in_force,
-            trust_digest=in_force,
-            changes=(),
-            approvals=(),
-            recovered=(),
-            debts=(),
-            settled=(),
-            vanished=(),
-            revoked=(),
-            former=None,
-            quarantined=(),
-            version=ENTRY_VERSION,
+        entry = following(
+            view.entry, EntryKind.CHANGESET, operation=self._ids.ulid(), at=at, actor=self._actor, trust_digest=in_force
         )
+        return replace(entry, changeset=key)
 
 
 def _refusal(record: Changeset, why: str, *, fix: str | None = None) -> ConflictError:

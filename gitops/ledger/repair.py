@@ -23,8 +23,8 @@ from gitops.ledger.branch import BranchLedger
 from gitops.ledger.chain import VerifiedEntry, is_continuation, quarantine_ref, split_chain, verify_chain
 from gitops.ledger.git_lock import push_own
 from gitops.ledger.port import LedgerView
-from gitops.ledger.writings import next_entry
-from gitops.model.ledger import ENTRY_VERSION, EntryKind
+from gitops.ledger.writings import following, next_entry
+from gitops.model.ledger import EntryKind
 
 __all__ = ["Damage", "RepairLedger"]
 
@@ -81,25 +81,10 @@ class RepairLedger(BranchLedger):
         """Rules 2 to 4, with the lock held. Raises ConflictError `state_cas_mismatch`, GitopsError as `commit`."""
         good = damage.good
         before = self._view_at(good)
-        entry = replace(
-            good.entry,
-            kind=EntryKind.REPAIR,
-            operation=operation,
-            at=at,
-            actor=actor,
-            plan_digest=None,
-            policy_digest=good.after.digest,
-            trust_digest=good.after.digest,
-            changes=(),
-            approvals=(),
-            recovered=(),
-            debts=(),
-            settled=(),
-            revoked=(),
-            former=None,
-            quarantined=damage.bad,
-            version=ENTRY_VERSION,
+        entry = following(
+            good.entry, EntryKind.REPAIR, operation=operation, at=at, actor=actor, trust_digest=good.after.digest
         )
+        entry = replace(entry, quarantined=damage.bad)
         found = self._sign(before, next_entry(entry, before), {})
         self._quarantine(damage)
         try:

@@ -20,6 +20,7 @@ __all__ = [
     "approval_documents",
     "approval_key",
     "consumed_approval",
+    "following",
     "intent_key",
     "intent_keys",
     "next_entry",
@@ -34,6 +35,35 @@ def require_entry(entry: LedgerEntry | None) -> LedgerEntry:
     if entry is None:
         raise BugError("a branch ledger is written with an entry")
     return entry
+
+
+def following(
+    entry: LedgerEntry, kind: EntryKind, *, operation: str, at: str, actor: str | None, trust_digest: str
+) -> LedgerEntry:
+    """The entry after this one where that applies nothing: source, place, people and state stay, and it lists nothing.
+
+    `trust_digest` is that of the keys and rules in force. Its position in the chain is that of `next_entry`.
+    """
+    return LedgerEntry(
+        number=0,
+        kind=kind,
+        operation=operation,
+        at=at,
+        actor=actor,
+        target=entry.target,
+        previous=None,
+        source=entry.source,
+        changeset=entry.changeset,
+        plan_digest=None,
+        config_digest=entry.config_digest,
+        state_revision=entry.state_revision,
+        policy_digest=trust_digest,
+        trust_digest=trust_digest,
+        authors=entry.authors,
+        scope=entry.scope,
+        forge=entry.forge,
+        origins=entry.origins,
+    )
 
 
 def next_entry(entry: LedgerEntry, view: LedgerView) -> LedgerEntry:
