@@ -319,6 +319,7 @@ class Code(StrEnum):
     POLICY_BINDING_UNRECOGNIZED = "policy_binding_unrecognized"
     STORED_QUERY_INVALID = "stored_query_invalid"
     STORED_QUERY_CHECK_FAILED = "stored_query_check_failed"
+    GRAPH_REWOUND = "graph_rewound"
     SCHEMA_DRIFT = "schema_drift"
     REVISION_REWOUND = "revision_rewound"
     SERVING_REPORT_INVALID = "serving_report_invalid"

@@ -16,6 +16,9 @@ stored_query_invalid | E | a stored query does not parse, or is not in its blob
 stored_query_check_failed | E | a stored query does not match the live schema
   the schema of the graph was changed other than by an apply, or a release with other rules applied the query
   -> correct the query or the schema, then apply: gitops apply; then start the server again
+graph_rewound | E | a graph is older than the ledger records
+  an earlier copy of the graph was put at its root, or its newest versions were removed by hand
+  -> restore the newest copy of the graph; or record what is there now: gitops refresh; then start the server again
 schema_drift | W | the live schema of a graph is not the applied one
   the graph was migrated other than by an apply, or a past revision is served
   -> record what is live: gitops refresh; then bring it to what is declared: gitops apply

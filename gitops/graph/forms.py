@@ -9,16 +9,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.documents.codec import Document
-from gitops.documents.forms import Form, integer, text_form
+from gitops.documents.forms import DIGEST, OBJECT, Form, integer, text_form
 from gitops.documents.json_bytes import MalformedError
 
-__all__ = ["NAME", "TIME", "graph_document", "matches", "number", "read_document", "read_json"]
+__all__ = ["NAME", "TIME", "graph_document", "matches", "number", "read_document", "read_json", "sealed"]
 
 T = TypeVar("T")
+
+CHECKSUM = "checksum"
 
 NAME = text_form(bool, "a text that is not empty")
 TIME = text_form(lambda text: parse_timestamp(text) is not None, "an RFC 3339 time")
@@ -33,6 +36,27 @@ def matches(pattern: str) -> Callable[[str], bool]:
     """Whether the pattern describes the whole of a text."""
     accepts = re.compile(pattern).fullmatch
     return lambda text: accepts(text) is not None
+
+
+def sealed(form: Form[T]) -> Form[T]:
+    """The form with the member `checksum`, a digest of all others but the format: a change of any of them is noticed."""
+
+    def read(value: Any) -> T:
+        members = dict(OBJECT.read(value))
+        if CHECKSUM not in members:
+            raise MalformedError(f"field {CHECKSUM} is missing")
+        stated, found = DIGEST.read(members.pop(CHECKSUM)), canonical_digest(members)
+        if stated != found:
+            raise MalformedError(
+                f"the content has the digest {found[:12]}, and was written with {stated[:12]}", CHECKSUM
+            )
+        return form.read(members)
+
+    def write(value: T) -> Any:
+        members = form.write(value)
+        return {**members, CHECKSUM: canonical_digest(members)}
+
+    return Form(read, write)
 
 
 def graph_document(formats: Mapping[int, Form[T]]) -> Document[T]:

@@ -3,7 +3,8 @@
 Rules of this module:
 
 1. A manifest that exists is never changed; publishing creates the next number of its line, and only if it is absent.
-2. The reader is strict: an unknown or missing member, a wrong type or an unsafe path refuses the whole document.
+2. The reader is strict: an unknown or missing member, a wrong type, an unsafe path or a checksum of another content refuses the
+   whole document.
 3. A reader opens tables at the versions named here, never at their latest.
 4. The version `delete` is the last one of a graph. The version `fence` changes nothing: like every version of the control
    plane it carries a `fence`, the number of its operation, and operations with a lower number are refused from then on. A
@@ -40,7 +41,7 @@ from gitops.documents.forms import (
 )
 from gitops.documents.json_bytes import MalformedError
 from gitops.graph import layout
-from gitops.graph.forms import NAME, TIME, graph_document, matches, number, read_document
+from gitops.graph.forms import NAME, TIME, graph_document, matches, number, read_document, sealed
 from gitops.storage.port import ObjectStore
 
 __all__ = [
@@ -280,6 +281,7 @@ MANIFEST = graph_document(
         1: record(Manifest, _MANIFEST_1, check=_check_manifest),
         2: record(Manifest, _MANIFEST_2, check=_check_manifest),
         3: record(Manifest, _MANIFEST_3, check=_check_manifest),
+        4: sealed(record(Manifest, _MANIFEST_3, check=_check_manifest)),
     }
 )
 MANIFEST_FORMAT = max(MANIFEST.versions)

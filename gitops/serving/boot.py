@@ -2,7 +2,8 @@
 
 1. Bundles are read and bound to the server and to graphs: a problem of the server's bundle is fatal, one of another bundle is a
    problem of each graph that it is bound to.
-2. Each graph is opened, and its stored queries are parsed, found by their names, and checked against the live schema.
+2. Each graph is opened and held against what the ledger records of it; its stored queries are parsed, found by their names, and
+   checked against the live schema.
 3. The policies are compiled, each for what it is bound to.
 
 Every problem is reported in one run, in this order. A problem of one graph refuses the whole boot, unless a degraded boot is
@@ -22,8 +23,10 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
+from gitops.graph.port import GraphReading
 from gitops.language.schema import Schema
 from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
+from gitops.plan.draft import UNKNOWN_DATA
 from gitops.policy.bind import BoundBundle, Enforced, bind
 from gitops.policy.decide import PolicyEngine
 from gitops.policy.read import read_bundle
@@ -157,16 +160,18 @@ class _Boot:
         readings = in_parallel(self._read, graphs, limit)
         opened = {}
         texts: dict[str, list[TextOfGraph]] = {}
-        for graph, (uri, source) in zip(graphs, readings, strict=True):
+        for graph, (uri, found) in zip(graphs, readings, strict=True):
             problems = self._broken[graph]
             if not is_servable(graph):
                 message = "a server takes ids of 1 to 64 letters, digits and -, and keeps some words for itself"
                 problems.add(Code.GRAPH_ID_UNSERVABLE, graph_address(graph), message, severity=Severity.ERROR)
             if self._revision.schemas[graph] is None:
                 problems.add(Code.GRAPH_UNREADABLE, graph_address(graph), "the ledger records no schema of the graph")
-            if isinstance(source, GitopsError):
-                problems.add(source.code, graph_address(graph), source.detail, severity=Severity.ERROR)
+            if isinstance(found, GitopsError):
+                problems.add(found.code, graph_address(graph), found.detail, severity=Severity.ERROR)
                 continue
+            self._compare_data(graph, found, problems)
+            source = found.schema_source
             schema = compiled.schema(source, graph_address(graph), problems)
             if schema is not None:
                 live = digest(source)
@@ -213,16 +218,31 @@ class _Boot:
             self._found.add(Code.CLUSTER_NO_HEALTHY_GRAPHS, "graphs", message)
         return quarantined
 
-    def _read(self, graph: str) -> tuple[str, bytes | GitopsError]:
-        """The root of a graph, and its live schema or why it does not open."""
+    def _read(self, graph: str) -> tuple[str, GraphReading | GitopsError]:
+        """The root of a graph, and what is there or why it does not open."""
         stores, uri = self._stores, ""
         try:
             uri = stores.graph_uri(graph)
-            source = stores.engine.read(uri).schema_source
+            found = stores.engine.read(uri)
             stores.engine.check_files(uri)
         except GitopsError as error:
             return uri, error
-        return uri, source
+        return uri, found
+
+    def _compare_data(self, graph: str, found: GraphReading, problems: Diagnostics) -> None:
+        """Whether the graph at the root is the one that the ledger records, and no older."""
+        recorded = self._revision.seen.get(graph)
+        if recorded is None or recorded == UNKNOWN_DATA:
+            return
+        if found.incarnation != recorded.incarnation:
+            message = f"the ledger records graph {recorded.incarnation}, and {found.incarnation} is at its root"
+            fix = "record the graph that is there now: gitops refresh; then start the server again"
+            problems.add(Code.GRAPH_REPLACED, graph_address(graph), message, fix=fix, severity=Severity.ERROR)
+        elif found.manifest_version < recorded.version:
+            message = (
+                f"its newest version is {found.manifest_version}, and the ledger records version {recorded.version}"
+            )
+            problems.add(Code.GRAPH_REWOUND, graph_address(graph), message)
 
     def _compare(self, graph: str, live: str, problems: Diagnostics) -> None:
         applied = self._revision.schemas[graph]

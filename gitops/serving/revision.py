@@ -19,9 +19,11 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.ledger.port import IntentListing, LedgerReader, LedgerView
-from gitops.model.address import CLUSTER_SCOPE, Address, Kind, is_name, schema_address
+from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
+from gitops.model.change import Seen
 from gitops.model.ledger import IntentKind, LedgerState
 from gitops.model.served import RevisionIdentity
+from gitops.plan.draft import recorded_data
 from gitops.storage.parallel import in_parallel
 
 __all__ = ["AppliedRevision", "AppliedText", "verify_revision"]
@@ -56,7 +58,8 @@ class AppliedText:
 class AppliedRevision:
     """A verified revision: the digests of its schemas by graph, None where none is recorded, and its texts.
 
-    `queries` has those of each graph in order of names. `broken` are the problems that keep one graph from being served.
+    `queries` has those of each graph in order of names. `broken` are the problems that keep one graph from being served. `seen`
+    are the graphs as they were recorded last: a graph that is served is not another one, nor an older copy.
     """
 
     identity: RevisionIdentity
@@ -64,6 +67,7 @@ class AppliedRevision:
     queries: Mapping[str, tuple[AppliedText, ...]]
     policies: tuple[AppliedText, ...]
     broken: Mapping[str, tuple[Diagnostic, ...]]
+    seen: Mapping[str, Seen]
 
     @property
     def guarded(self) -> bool:
@@ -81,6 +85,7 @@ class AppliedRevision:
             "queries": {graph: [text.form for text in texts] for graph, texts in self.queries.items()},
             "policies": [text.form for text in self.policies],
             "broken": {graph: [each.to_json() for each in problems] for graph, problems in self.broken.items()},
+            "seen": {graph: [each.incarnation, each.rows, each.version] for graph, each in self.seen.items()},
         }
 
     @classmethod
@@ -92,6 +97,7 @@ class AppliedRevision:
             {graph: tuple(map(AppliedText.of_form, texts)) for graph, texts in form["queries"].items()},
             tuple(map(AppliedText.of_form, form["policies"])),
             {graph: tuple(map(_problem, problems)) for graph, problems in form["broken"].items()},
+            {graph: Seen(*each) for graph, each in form["seen"].items()},
         )
 
 
@@ -180,6 +186,7 @@ class _Verification:
             {graph: tuple(texts) for graph, texts in queries.items()},
             tuple(policies),
             {graph: tuple(problems) for graph, problems in broken.items()},
+            {graph: seen for graph in graphs if (seen := recorded_data(state, graph_address(graph))) is not None},
         )
 
     def _contents(self, addresses: Sequence[Address]) -> list[tuple[Address, bytes | None]]:

@@ -48,12 +48,13 @@ def test_a_manifest_that_was_tampered_with_is_an_error_and_never_another_answer(
     newest = min((root / "manifests").iterdir())
     good = newest.read_bytes()
     form = json.loads(good)
-    form["n"] += 1
-    other_number = json.dumps(form).encode()
+    other_number = json.dumps(form | {"n": form["n"] + 1}).encode()
+    form["tables"]["node:Town"] |= {"version": 1, "rows": 0}
+    other_content = json.dumps(form).encode()
     with running(generation(served(str(root)))) as server:
         expected = read(server)
         assert expected[0] == 200
-        for bad in (b"", good[:-10], other_number, b"[]"):
+        for bad in (b"", good[:-10], other_number, other_content, b"[]"):
             newest.write_bytes(bad)
             assert read(server)[0] == 500
         newest.write_bytes(good)

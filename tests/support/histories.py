@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from gitops.core.canonical import canonical_digest
 from gitops.core.faults import Faults, NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.lineage import read_log
@@ -85,6 +86,12 @@ class History:
         """Everything that a version holds."""
         snapshot = self.at(branch, **which)
         return {key: read_rows(snapshot, key) for key in sorted(snapshot.manifest.tables)}
+
+
+def sealed(form: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with the checksum of what it says now."""
+    said = {name: value for name, value in form.items() if name not in ("format", "checksum")}
+    return {**form, "checksum": canonical_digest(said)}
 
 
 def person(name: str, age: int | None = None, mail: str | None = None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from gitops.graph.manifest import (
     read_identity,
     read_manifest,
 )
+from tests.support.histories import sealed
 from tests.support.memory_store import MemoryStore
 
 ID = encode_ulid(1, 2)
@@ -92,7 +93,7 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=4),
+    "newer format": _set("format", to=5),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),
@@ -131,9 +132,39 @@ BROKEN = {
 def test_a_document_that_is_not_well_formed_is_refused(name: str) -> None:
     form = json.loads(manifest().to_bytes())
     BROKEN[name](form)
+    # What is wrong is found without the help of the checksum.
     store = MemoryStore()
-    store.write(layout.manifest_key(3), json.dumps(form).encode())
+    store.write(layout.manifest_key(3), json.dumps(sealed(form)).encode())
     with pytest.raises(IntegrityError) as failure:
+        read_manifest(store, 3)
+    assert failure.value.code == "graph_unreadable"
+
+
+WELL_FORMED = {
+    "branch": "b",
+    "txn_id": OTHER,
+    "parent": {"line": "main", "n": 2, "commit": OTHER},
+    "merge_parent": None,
+    "lineage": {OTHER: 3},
+    "operation": "merge",
+    "message": None,
+    "actor": "eve",
+    "ts": "2027-01-01T00:00:00Z",
+    "schema": {"source": "d" * 64, "ir": "e" * 64},
+    "tables": {"node:P": {"path": f"nodes/{ID}.lance", "version": 3, "rows": 7, "fields": {"id": 0, "k": 1}}},
+    "dropped": [],
+    "fence": 9,
+    "approvals": ["x"],
+    "checksum": "f" * 64,
+}
+
+
+@pytest.mark.parametrize("member", WELL_FORMED)
+def test_a_document_that_was_changed_is_refused_however_well_formed(member: str) -> None:
+    form, store = json.loads(manifest().to_bytes()), MemoryStore()
+    assert set(form) - set(WELL_FORMED) == {"format", "n", "line"}
+    store.write(layout.manifest_key(3), json.dumps(form | {member: WELL_FORMED[member]}).encode())
+    with pytest.raises(IntegrityError, match="checksum: the content has the digest") as failure:
         read_manifest(store, 3)
     assert failure.value.code == "graph_unreadable"
 

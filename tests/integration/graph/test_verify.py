@@ -14,7 +14,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph import layout
 from gitops.graph.history.branches import create_branch
 from gitops.graph.history.verify import verify_graph
-from tests.support.histories import History, knows, lives, person, town
+from tests.support.histories import History, knows, lives, person, sealed, town
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def test_a_whole_graph_has_no_findings(history: History) -> None:
     assert report.to_json() == {"deep": True, "manifests": 5, "table_versions": 10, "findings": []}
 
 
-def edit(history: History, n: int, change: Callable[[dict[str, Any]], Any], line: str = "main") -> None:
-    path = Path(history.uri) / layout.manifest_key(n, line)
+def edit(history: History, n: int, change: Callable[[dict[str, Any]], Any], *, seal: bool = True) -> None:
+    path = Path(history.uri) / layout.manifest_key(n)
     form = json.loads(path.read_bytes())
     change(form)
-    path.write_text(json.dumps(form), encoding="utf-8")
+    path.write_text(json.dumps(sealed(form) if seal else form), encoding="utf-8")
 
 
 def _entry(**changes: Any) -> Callable[[History], None]:
@@ -80,6 +80,10 @@ def _write(key: str, data: bytes) -> Callable[[History], None]:
 
 DAMAGES: dict[str, tuple[Callable[[History], None], set[str]]] = {
     "a manifest that is cut short": (_write(layout.manifest_key(2), b"{"), {"manifest_unreadable"}),
+    "a manifest that was changed": (
+        lambda history: edit(history, 2, lambda form: form.update(actor="eve"), seal=False),
+        {"manifest_unreadable"},
+    ),
     "a manifest that vanished": (
         lambda history: (Path(history.uri) / layout.manifest_key(2)).unlink(),
         {"version_missing"},

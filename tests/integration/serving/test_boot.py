@@ -213,6 +213,28 @@ def test_17_a_graph_that_does_not_open_is_quarantined_where_that_is_allowed(clus
     assert boot(cluster, allow_degraded=True).outcome.diagnostics[-1].code == "cluster_no_healthy_graphs"
 
 
+def test_a_graph_that_is_not_the_recorded_one_or_an_older_copy_of_it_is_not_served(cluster):
+    cluster.refresh()
+    copy = cluster.twin.read(cluster.uri("knowledge")).manifest_version
+    cluster.migrate_graph("knowledge", WIDER)
+    cluster.refresh()
+    assert served(cluster).graphs
+    state = cluster.state
+    seen = state.observations["graph.knowledge"]
+    assert seen["manifest_version"] == copy + 1
+    cluster.put_state(replace(state, observations={"graph.knowledge": {**seen, "manifest_version": copy + 2}}))
+    assert [each.code for each in boot(cluster).outcome.diagnostics] == ["graph_rewound"]
+    cluster.refresh()
+    assert served(cluster).graphs
+    cluster.twin.delete_tree(cluster.uri("knowledge"))
+    cluster.make_graph("knowledge", WIDER)
+    assert refused(cluster) == ["graph_replaced graph.knowledge"]
+    (problem,) = boot(cluster).outcome.diagnostics
+    assert problem.fix == "record the graph that is there now: gitops refresh; then start the server again"
+    cluster.refresh()
+    assert served(cluster).graphs
+
+
 def test_the_only_policy_on_a_quarantined_graph_still_guards_the_server(cluster):
     cluster.graphs["second"] = {}
     apply(cluster, base=(POLICY, ["second"]))

@@ -51,6 +51,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("graph/manifest_1.json",),
         2: ("graph/manifest_2.branch.json", "graph/manifest_2.create.json", "graph/manifest_2.merge.json"),
         3: ("graph/manifest_3.branch.json", "graph/manifest_3.create.json", "graph/manifest_3.merge.json"),
+        4: ("graph/manifest_4.branch.json", "graph/manifest_4.create.json", "graph/manifest_4.merge.json"),
     },
     "gitops.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
     "gitops.ledger.anchor.ANCHOR": {1: ("anchor.json",)},
@@ -116,6 +117,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
 READ_ONLY = {
     "graph/manifest_1.json",
     *GOLDEN["gitops.graph.manifest.MANIFEST"][2],
+    *GOLDEN["gitops.graph.manifest.MANIFEST"][3],
     *GOLDEN["gitops.bot.kept_plans.PLAN_RECORD"][1],
 }
 """Files of versions that are read and never written: their values are written as the newest version."""
