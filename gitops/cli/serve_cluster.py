@@ -154,6 +154,7 @@ def _supervise_beside(
         options.workers,
         lifeline,
         ready=lambda: _announce(bound, seen["warnings"], log),
+        let_go=bound.close,
         drain_s=options.drain.total_seconds(),
         log=log.warning,
         companion=None if admin is None else admin.companion,

@@ -78,10 +78,15 @@ class Companion:
         self._next = 0.0
         self.process: int | None = lifeline.begin(call)
 
-    def keep(self, now: float) -> None:
-        """Replace it, if it has ended and the pause is over."""
+    def keep(self, now: float, let_go: Callable[[], None]) -> None:
+        """Replace it, if it has ended and the pause is over; `let_go` closes what only workers need, in its copy."""
+
+        def work() -> int:
+            let_go()
+            return self._call()
+
         if self.process is None and now >= self._next:
-            self.process = self._lifeline.begin(self._call)
+            self.process = self._lifeline.begin(work)
 
     def ended(self, now: float) -> None:
         """It ended unasked."""
@@ -104,18 +109,20 @@ def supervise(
     lifeline: Lifeline,
     *,
     ready: Callable[[], None],
+    let_go: Callable[[], None],
     drain_s: float,
     log: Callable[[str], None],
     companion: Companion | None = None,
 ) -> int:
     """Keep this many copies of this process at work until a signal; returns the exit code. `work` gives that of one worker.
 
-    `ready` is called once signals are heeded. To be called in the only thread of a process.
+    `ready` is called once signals are heeded, `let_go` when no further worker begins: it closes what only workers need. To be
+    called in the only thread of a process.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
     try:
         ready()
-        return _Supervisor(work, workers, lifeline, drain_s, log, companion).run()
+        return _Supervisor(work, workers, lifeline, let_go, drain_s, log, companion).run()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -126,6 +133,7 @@ class _Supervisor:
         work: Callable[[WorkerStart], int],
         workers: int,
         lifeline: Lifeline,
+        let_go: Callable[[], None],
         drain_s: float,
         log: Callable[[str], None],
         companion: Companion | None,
@@ -133,6 +141,7 @@ class _Supervisor:
         self._work = work
         self._wanted = workers
         self._lifeline = lifeline
+        self._let_go = let_go
         self._drain_s = drain_s
         self._log = log
         self._companion = companion
@@ -151,7 +160,7 @@ class _Supervisor:
                 while len(self._began) < self._wanted and now >= self._next:
                     self._start()
                 if self._companion is not None:
-                    self._companion.keep(now)
+                    self._companion.keep(now, self._let_go)
             elif not self._began:
                 return 0
             elif now >= self._deadline:
@@ -171,6 +180,8 @@ class _Supervisor:
             self._send(signal.SIGHUP)
         elif number != signal.SIGCHLD:
             self._deadline = self._deadline or time.monotonic() + self._drain_s + _AFTER_DRAIN_S
+            # A socket that one process keeps open takes connections that none answers.
+            self._let_go()
             self._send(signal.SIGTERM)
 
     def _send(self, number: signal.Signals) -> None:

@@ -167,6 +167,11 @@ def test_an_admin_address_that_is_taken_is_refused(converged):
     assert "--admin-bind" in refused.stderr
 
 
+def connect_for_ever(host: str, port: int) -> None:
+    while True:
+        socket.create_connection((host, port)).close()
+
+
 @pytest.mark.slow
 def test_the_admin_address_sums_workers_keeps_what_was_counted_and_sees_the_drain(converged, tmp_path_factory):
     place = tmp_path_factory.mktemp("t")
@@ -208,6 +213,9 @@ def test_the_admin_address_sums_workers_keeps_what_was_counted_and_sees_the_drai
                 while admin.get("/readyz").status_code == 200:
                     pass
                 assert (admin.get("/livez").status_code, admin.get("/startupz").status_code) == (200, 200)
+                # Who comes now is refused at once, and goes to another server.
+                with pytest.raises(ConnectionRefusedError):
+                    connect_for_ever(host, port or 0)
                 slow.sendall(b"{}")
                 assert slow.recv(100).startswith(b"HTTP/1.1 400")
         assert server.process.wait(30) == 0
