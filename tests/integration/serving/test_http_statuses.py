@@ -6,11 +6,12 @@ A row is a request that is carried out, for an actor who may do everything; the 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from gitops.serving.problem import ApiCode
 from tests.support.pages import ROOT
 from tests.support.query_graphs import TOWNS, create, put, road, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens
+from tests.support.s3 import S3Place
 
 ROWS = json.loads((ROOT / "tests" / "data" / "serving" / "statuses.json").read_text(encoding="utf-8"))
 BY_OPERATION = {each.operation: each for each in ROUTES}
@@ -37,6 +39,8 @@ DOCUMENTED = {
 GROUPS = {"all": ("ada",), "none": ("nil",)}
 GRAPH = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted({*Action} - SERVER_ACTIONS))),))
 SERVER = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted(SERVER_ACTIONS))),))
+KEPT = ("getSchema", "list_queries", "applySchema", "mcp")
+"""Operations on a graph that need nothing but its generation."""
 ADA, NIL = {"Authorization": "Bearer t-ada"}, {"Authorization": "Bearer t-nil"}
 RELOADED = {"result": "unchanged", "served_revision": "ab", "offered_revision": None, "codes": []}
 
@@ -170,6 +174,29 @@ def test_every_route_with_a_body_looks_at_its_type_size_and_form(server, row):
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_body_that_stands_still_is_408_on_every_route_and_the_connection_ends(tmp_path):
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(graph_of(tmp_path), HttpLimits(idle_s=0.2)))
+        waiting = []
+        for row in WITH_BODIES:
+            route = BY_OPERATION[row["operation"]]
+            headers = {**ADA, "Content-Type": route.body_type or "application/json", "Content-Length": "9"}
+            head = [f"POST {row['path']} HTTP/1.1", "Host: x"]
+            head += [f"{name}: {value}" for name, value in (headers | row.get("headers", {})).items()]
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            client.sendall("\r\n".join([*head, "", "{"]).encode())
+            waiting.append((row["operation"], client))
+        for operation, client in waiting:
+            answer = http.client.HTTPResponse(client)
+            answer.begin()
+            assert answer.status == 408, operation
+            assert 408 in DOCUMENTED[operation]
+            assert ProblemBody.model_validate_json(answer.read()).code == "bad_request"
+            assert answer.headers["connection"] == "close"
+            assert client.recv(1) == b""
+    assert {operation for operation, statuses in DOCUMENTED.items() if 408 in statuses} == {each for each, _ in waiting}
+
+
 def test_what_the_server_cannot_do_is_500_and_says_nothing_of_its_files(tmp_path):
     root = graph_of(tmp_path)
     with serving(root) as server:
@@ -178,11 +205,30 @@ def test_what_the_server_cannot_do_is_500_and_says_nothing_of_its_files(tmp_path
             if not BY_OPERATION[row["operation"]].on_graph or "HEAD" in row["path"]:
                 continue
             answer = send(server, row)
-            kept = row["operation"] in ("getSchema", "list_queries", "applySchema", "mcp")
+            kept = row["operation"] in KEPT
             assert (answer.status_code == 500) is not kept, (row["operation"], answer.text)
             if not kept:
                 check(answer, row, 500, "internal")
                 assert str(tmp_path) not in answer.text
+
+
+@pytest.mark.slow
+def test_storage_that_does_not_answer_is_503_on_every_route_that_needs_it(s3: S3Place, monkeypatch):
+    for name, value in {**s3.environ, "GITOPS_STORAGE_RETRY": "0"}.items():
+        monkeypatch.setenv(name, value)
+    root = create(f"{s3.root}/graphs/towns.omni")
+    put(root, [town("a", size=1), town("b")])
+    head = open_snapshot(root).manifest.txn_id
+    with serving(root) as server:
+        s3.server.fault = lambda _asked: 503
+        for row in ROWS:
+            answer = send(server, row, path=row["path"].replace("HEAD", head))
+            if not BY_OPERATION[row["operation"]].on_graph or row["operation"] in KEPT:
+                assert answer.status_code in (200, 409), row["operation"]
+                continue
+            check(answer, row, 503, None, "storage_failure")
+            assert answer.headers["retry-after"] == "5"
+            assert s3.bucket not in answer.text
 
 
 def test_a_change_beyond_the_share_of_an_actor_is_429(tmp_path):
