@@ -21,6 +21,7 @@ from tests.support import pen
 from tests.support.effort import cases
 
 if TYPE_CHECKING:
+    from tests.support.materialize.server_world import ServerWorld
     from tests.support.s3 import S3Place, S3Server
 
 settings.register_profile("gitops", deadline=None, print_blob=True, max_examples=cases(100))
@@ -102,3 +103,23 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Place
     s3_server.forget()
     yield S3Place(s3_server, s3_server.bucket())
     s3_server.forget()
+
+
+@pytest.fixture(scope="session")
+def stand_in_server() -> Iterator[ServerWorld]:
+    """PostgreSQL behind the proxy of a Materialize target, one for each worker process."""
+    from tests.support.materialize.postgres import PostgresServer
+    from tests.support.materialize.proxy import MaterializeProxy
+    from tests.support.materialize.server_world import ServerWorld
+
+    with PostgresServer() as server, MaterializeProxy(server.socket) as proxy:
+        world = ServerWorld(server, proxy)
+        yield world
+        world.close()
+
+
+@pytest.fixture
+def stand_in(stand_in_server: ServerWorld) -> ServerWorld:
+    """The stand-in of a Materialize target, without anything in it."""
+    stand_in_server.reset()
+    return stand_in_server

@@ -342,6 +342,8 @@ class Code(StrEnum):
     SCENARIO_INVALID = "scenario_invalid"
     STRATEGY_INVALID = "strategy_invalid"
     STRATEGY_QUESTIONABLE = "strategy_questionable"
+    MATERIALIZE_UNAVAILABLE = "materialize_unavailable"
+    TARGET_URL_INVALID = "target_url_invalid"
     TARGET_UNREACHABLE = "target_unreachable"
     TARGET_DENIED = "target_denied"
     TARGET_FAILED = "target_failed"

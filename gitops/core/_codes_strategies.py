@@ -1,6 +1,12 @@
 """Codes of replica strategies: their declaration, their targets, and what a tick refuses."""
 
 TABLE = """
+materialize_unavailable | E | the driver for targets of strategies is not installed
+  the package psycopg cannot be imported
+  -> pipx install --force 'WHEEL[materialize]'
+target_url_invalid | E | the URL of a target cannot be used
+  it is not a URL of PostgreSQL, has no host, or its password has a character that means something else in a URL
+  -> write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %40 for @, %2F for / and %3A for : in the password
 target_unreachable | E | a target of strategies does not answer
   its server is not running, a network or a firewall is in between, the URL has another host or port, or a statement took too long
   -> check the URL of the target and that its server runs, then repeat the command; what was done before is not done twice

@@ -8,7 +8,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
 from gitops.strategies.statements import identifier
 
-__all__ = ["denied", "failed", "signals_missing", "unreachable"]
+__all__ = ["denied", "failed", "login_refused", "signals_missing", "unreachable"]
 
 _HISTORY_ROLE = "mz_monitor_redacted"
 
@@ -21,6 +21,12 @@ def unreachable(place: str, reason: str) -> RemoteError:
 def failed(place: str, reason: str) -> RemoteError:
     """The target answers a statement with an error."""
     return RemoteError(Code.TARGET_FAILED, f"the target refuses a statement: {reason}", path=place)
+
+
+def login_refused(place: str, reason: str) -> RemoteError:
+    """The target does not let the role of the URL in."""
+    fix = "correct user and password in the URL of the target, then repeat the command"
+    return RemoteError(Code.TARGET_DENIED, f"the target refuses the login: {reason}", path=place, fix=fix)
 
 
 def denied(place: str, role: str, privilege: str, relation: str, reason: str) -> RemoteError:

@@ -16,7 +16,9 @@ from tests.support.cluster import RETYPED, WIDER, Cluster, lance_engine
 from tests.support.git_fixture import bare, commit, opened
 from tests.support.pages import ROOT
 
-HEAVY = ("lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore", "rich")
+HEAVY = (
+    "lance", "pyarrow", "numpy", "requests", "jinja2", "pydantic", "pygit2", "cryptography", "obstore", "psycopg", "rich",
+)  # fmt: skip
 # A plan without changes imports more than a hundred classes, makes values of 39, and many of three.
 MOST_CLASSES = 20
 PROBE = """

@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gitops.core.errors import RemoteError
+from gitops.materialize.target import MaterializeTarget
 from gitops.model.strategy import StrategyType
 from gitops.strategies.port import AuditRow, ReplicaOutcome, StrategyRow, StrategyTarget
 from gitops.strategies.signals import Crashes, ReplicaSpec
 from gitops.strategies.state import PendingReplica, StrategyState
+from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import Fault, TargetWorld
 
@@ -30,14 +32,14 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def world() -> TargetWorld:
-    return TargetWorld()
+@pytest.fixture(params=["memory", "server"])
+def world(request) -> TargetWorld | ServerWorld:
+    return TargetWorld() if request.param == "memory" else request.getfixturevalue("stand_in")
 
 
 @pytest.fixture
 def open_target(world) -> Callable[[], StrategyTarget]:
-    return lambda: MemoryTarget(world)
+    return lambda: MemoryTarget(world) if isinstance(world, TargetWorld) else MaterializeTarget(address(world))
 
 
 @pytest.fixture
@@ -133,16 +135,20 @@ def test_crashes_count_once_for_all_processes_and_for_an_hour(world, target):
 
 def test_what_a_missing_column_leaves_unread_is_named(world, target):
     world.add_cluster("serving")
-    world.missing.add("mz_internal.mz_hydration_statuses(hydrated)")
-    world.missing.add("mz_catalog.mz_clusters(managed)")
+    world.hide("mz_internal.mz_hydration_statuses", "hydrated")
+    world.hide("mz_catalog.mz_clusters", "managed")
     with pytest.raises(RemoteError) as failure:
         target.probe()
     assert failure.value.code == "signal_unavailable"
-    assert all(name in failure.value.detail for name in world.missing)
+    for name in ("mz_internal.mz_hydration_statuses(hydrated)", "mz_catalog.mz_clusters(managed)"):
+        assert name in failure.value.detail
+    with pytest.raises(RemoteError) as unread:
+        target.clusters()
+    assert unread.value.code == "signal_unavailable"
 
 
 def test_a_role_without_a_privilege_is_told_what_to_grant(world, target):
-    world.denied.add(("SELECT", "mz_catalog.mz_clusters"))
+    world.deny("SELECT", "mz_catalog.mz_clusters")
     with pytest.raises(RemoteError) as failure:
         target.clusters()
     assert failure.value.code == "target_denied"
@@ -276,14 +282,8 @@ def test_what_the_target_refuses_has_its_outcome(world, target):
         target.create_replica("single", "other", "25cc"),
         target.create_replica("nowhere", "main", "25cc"),
     ]
-    assert [each.outcome for each in found] == [
-        "exists",
-        "invalid_size",
-        "managed",
-        "managed",
-        "single_replica",
-        "absent",
-    ]
+    expected = ["exists", "invalid_size", "managed", "managed", "single_replica", "absent"]
+    assert [each.outcome for each in found] == expected, [each.message for each in found]
     assert all(each.message for each in found)
     assert world.replicas("serving") == {"main": "25cc"}
 
@@ -315,7 +315,7 @@ def test_a_lock_is_held_by_one_until_it_leaves(open_target):
 
 
 def test_a_target_without_locks_says_so(world, target):
-    world.locks = False
+    world.without_locks()
     assert target.try_lock("a") is None
 
 
@@ -333,17 +333,16 @@ def test_a_target_that_goes_down_is_unreachable_and_a_statement_indeterminate(wo
     assert target.drop_replica("serving", "main").outcome is ReplicaOutcome.INDETERMINATE
     with pytest.raises(RemoteError, match="does not answer"):
         target.clusters()
-    world.reachable = True
+    world.start()
     assert set(target.clusters()) == {"serving"}
 
 
 def test_a_tick_reads_five_hundred_clusters_in_eight_statements(world, target):
-    for number in range(500):
-        world.add_cluster(f"c{number}")
-        world.add_replica(f"c{number}", "main", "25cc", hydrated=True)
+    world.add_clusters(500)
     target.create_tables()
     before = world.statements
-    assert len(observed(target)) == 500
+    target.probe()
+    assert [each.hydrated for each in observed(target).values()] == [{"main"}] * 500
     target.strategies()
     target.states()
     assert world.statements - before <= 8

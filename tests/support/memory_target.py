@@ -63,11 +63,11 @@ class MemoryTarget:
         self._world.held = {key: holder for key, holder in self._world.held.items() if holder is not self}
 
     def probe(self) -> None:
-        def look() -> None:
-            if self._world.missing:
-                raise problems.signals_missing(PLACE, sorted(self._world.missing))
+        self._answer("probe", self._look)
 
-        self._answer("probe", look)
+    def _look(self) -> None:
+        if self._world.missing:
+            raise problems.signals_missing(PLACE, sorted(self._world.missing))
 
     def clusters(self) -> Mapping[str, ComputeCluster]:
         def read() -> dict[str, ComputeCluster]:
@@ -85,12 +85,13 @@ class MemoryTarget:
                 for each in self._world.clusters.values()
             }
 
+        self._look()
         return self._answer("select clusters", read, ("SELECT", "mz_catalog.mz_clusters"))
 
     def observe(
         self, clusters: Collection[ComputeCluster], *, now: datetime, lookback: timedelta | None
     ) -> Mapping[str, Signals]:
-        self.probe()
+        self._look()
         held = {each.cluster_id: each for each in self._world.clusters.values()}
         self._answer("select sizes", lambda: None)
         self._answer("select activity", lambda: None, ("SELECT", "mz_internal.mz_statement_execution_history_redacted"))

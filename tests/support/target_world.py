@@ -80,6 +80,12 @@ class TargetWorld:
         self.clusters[name] = made
         return made.cluster_id
 
+    def add_clusters(self, number: int) -> None:
+        """Many compute clusters at once, each with a replica `main` that is hydrated."""
+        for at in range(1, number + 1):
+            self.add_cluster(f"c{at}")
+            self.add_replica(f"c{at}", "main", "25cc", hydrated=True)
+
     def drop_cluster(self, name: str) -> None:
         """Drop it, with its replicas; the rows of the tables stay."""
         del self.clusters[name]
@@ -129,10 +135,26 @@ class TargetWorld:
         """Let the next statement fail, or the one `after` so many."""
         self.faults[self.statements + 1 + after] = fault
 
+    def hide(self, relation: str, column: str) -> None:
+        """The target is of another version, in which a relation lacks a column."""
+        self.missing.add(f"{relation}({column})")
+
+    def deny(self, privilege: str, relation: str) -> None:
+        """The role of the program loses a privilege."""
+        self.denied.add((privilege, relation))
+
+    def without_locks(self) -> None:
+        """The target has no advisory locks."""
+        self.locks = False
+
     def stop(self) -> None:
         """The server goes away, and with it every lock."""
         self.reachable = False
         self.held.clear()
+
+    def start(self) -> None:
+        """It comes back."""
+        self.reachable = True
 
     def tables(self) -> set[str]:
         """Which of the three tables are there."""

@@ -1,0 +1,207 @@
+"""One connection to a target: its settings, its deadline, and its failures as errors of the port.
+
+1. Every statement commits by itself, and its parameters are sent beside its text.
+2. The server ends a statement after `timeout_s`; a peer that does not answer at all loses its connection soon after.
+3. What the driver says may have parts of the URL in it, so nothing of it is shown before its secrets are taken out.
+4. A lost connection is opened again by the next statement.
+
+This is the only module that knows the driver.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import RemoteError, UsageError, one_line
+from gitops.core.redact import Redactor, Secret
+from gitops.materialize.queries import Query
+from gitops.strategies import problems
+from gitops.strategies.port import ReplicaOutcome, ReplicaResult
+from gitops.strategies.statements import identifier, outcome_of
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Address", "MissingFunctionError", "MissingRelationError", "TargetConnection"]
+
+_GRACE_S = 5
+_MISSING_RELATION = ("42P01", "3F000", "42703")
+_MISSING_FUNCTION = "42883"
+_DENIED = "42501"
+_INDETERMINATE = ReplicaOutcome.INDETERMINATE
+_LOGIN_REFUSED = re.compile(
+    r"authentication failed|no password supplied|role \".*\" does not exist|not permitted to log in"
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/]*@")
+_PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a target is, and how to speak to it. `place` names it in problems, as `cluster.yaml` does.
+
+    Queries run on the compute cluster `query_cluster`; on the one for the system catalog they keep no other one awake.
+    """
+
+    place: str
+    url: Secret
+    application_name: str
+    query_cluster: str | None = "mz_catalog_server"
+    timeout_s: int = 30
+
+
+class MissingRelationError(Exception):
+    """A relation or a column is not there."""
+
+
+class MissingFunctionError(Exception):
+    """A function is not there."""
+
+
+class TargetConnection:
+    """A connection that is opened by its first use; close it in the end."""
+
+    def __init__(self, address: Address) -> None:
+        """Raises UsageError `target_url_invalid`, which shows nothing of the URL but its name."""
+        self.place = address.place
+        self._address = address
+        self._role, self._redact = _read_url(address)
+        self._open: psycopg.Connection | None = None
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def open(self) -> None:
+        """Connect, unless there is a connection. Raises as the methods of the port, and UsageError `materialize_unavailable`."""
+        self._connected()
+
+    def run(self, query: Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+        """The rows that a statement gives, and the number of rows that it changed.
+
+        Raises MissingRelationError, MissingFunctionError, and as the methods of the port.
+        """
+        driver = _driver()
+        connection = self._connected()
+        try:
+            with self._deadline(connection):
+                cursor = connection.execute(query.text, values or None)
+                found = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+                return found, cursor.rowcount
+        except driver.Error as error:
+            raise self._problem(error, query) from error
+
+    def replica_statement(self, text: str) -> ReplicaResult:
+        """Carry out a statement about a replica; every failure is an outcome, but for one to connect before it."""
+        driver = _driver()
+        try:
+            connection = self._connected()
+        except RemoteError as error:
+            if not error.retryable:
+                raise
+            return ReplicaResult(_INDETERMINATE, error.detail)
+        try:
+            with self._deadline(connection):
+                connection.execute(text)
+        except driver.Error as error:
+            message = self._text(error)
+            lost = connection.closed or error.sqlstate is None
+            outcome = _INDETERMINATE if lost else outcome_of(error.diag.message_primary or "", error.sqlstate)
+            return ReplicaResult(outcome, message)
+        return ReplicaResult(ReplicaOutcome.DONE)
+
+    def _connected(self) -> psycopg.Connection:
+        if self._open is not None and not self._open.closed:
+            return self._open
+        driver, address = _driver(), self._address
+        self.close()
+        try:
+            made: psycopg.Connection = driver.connect(
+                address.url.reveal(),
+                autocommit=True,
+                prepare_threshold=None,
+                application_name=address.application_name,
+                connect_timeout=address.timeout_s,
+                options=f"-c statement_timeout={address.timeout_s * 1000}",
+            )
+        except driver.Error as error:
+            text = self._text(error)
+            if _LOGIN_REFUSED.search(text):
+                raise problems.login_refused(self.place, text) from None
+            raise problems.unreachable(self.place, text) from None
+        self._open = made
+        if address.query_cluster is not None:
+            self.run(Query(f"SET cluster = {identifier(address.query_cluster)}"))
+        return made
+
+    @contextmanager
+    def _deadline(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Cut the connection where the server ends the statement neither by itself nor by its own timeout."""
+        timer = threading.Timer(self._address.timeout_s + _GRACE_S, _cut, (connection,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _problem(self, error: psycopg.Error, query: Query) -> Exception:
+        text = self._text(error)
+        if error.sqlstate in _MISSING_RELATION:
+            return MissingRelationError(text)
+        if error.sqlstate == _MISSING_FUNCTION:
+            return MissingFunctionError(text)
+        if error.sqlstate == _DENIED and query.relations:
+            named = (name for name in query.relations if name.rpartition(".")[2] in text)
+            return problems.denied(self.place, self._role, query.privilege, next(named, query.relations[0]), text)
+        if error.sqlstate is None or outcome_of("", error.sqlstate) is _INDETERMINATE:
+            return problems.unreachable(self.place, text)
+        return problems.failed(self.place, text)
+
+    def _text(self, error: psycopg.Error) -> str:
+        # Behind the first line of its own texts the driver guesses at causes.
+        text = one_line(error.diag.message_primary or str(error).partition("\n")[0]) or type(error).__name__
+        return self._redact(_PASSWORD.sub(r"\1[redacted]", _CREDENTIALS.sub("[redacted]@", text)))
+
+
+def _driver() -> Any:
+    """The driver. Raises UsageError `materialize_unavailable` where it is not installed."""
+    try:
+        import psycopg
+    except ModuleNotFoundError as error:
+        raise UsageError(Code.MATERIALIZE_UNAVAILABLE, "the package psycopg is not installed") from error
+    return psycopg
+
+
+def _read_url(address: Address) -> tuple[str, Redactor]:
+    """The role that a URL names, and what takes its password out of texts, as it is written there and as it is sent."""
+    try:
+        parts = urlsplit(address.url.reveal())
+        password, role = parts.password or "", unquote(parts.username or "")
+        usable = parts.scheme in ("postgres", "postgresql") and bool(parts.hostname) and parts.port != 0
+        usable = usable and parts.netloc.count("@") <= 1
+    except ValueError:
+        usable = False
+    if not usable:
+        detail = f"the URL in {address.url.name} is not of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        raise UsageError(Code.TARGET_URL_INVALID, detail, path=address.place)
+    return role, Redactor(Secret(address.url.name, each) for each in {password, unquote(password)} if each)
+
+
+def _cut(connection: psycopg.Connection) -> None:
+    """Let the thread that waits for an answer see the end of the connection."""
+    try:
+        with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as side:
+            side.shutdown(socket.SHUT_RDWR)
+    except Exception:  # noqa: BLE001, S110 - it is closed already, in which case nothing waits for it
+        pass

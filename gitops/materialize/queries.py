@@ -1,0 +1,227 @@
+"""The statements that the adapter gives, but for those about replicas: what they need, and their texts.
+
+Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written twice.
+
+Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/, https://materialize.com/docs/sql/system-catalog/mz_internal/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gitops.core.dataclass import dataclass
+
+__all__ = [
+    "ACTIVITY",
+    "AUDIT",
+    "CLUSTERS",
+    "CRASHES",
+    "CREATE_TABLES",
+    "DELETE_PAIRS",
+    "DELETE_PAIR_STATES",
+    "DROP_STATES",
+    "HYDRATION",
+    "INSERT_STATES",
+    "INSERT_STRATEGIES",
+    "LOCK",
+    "NEWEST_PAIRS",
+    "NEWEST_STATES",
+    "OWNERS",
+    "PAIR",
+    "PRUNE_PAIRS",
+    "PRUNE_STATES",
+    "SIGNALS",
+    "SIZES",
+    "STATES",
+    "STORED",
+    "STRATEGIES",
+    "WIPE_STATES",
+    "Query",
+    "probe",
+    "rows",
+]
+
+_CLUSTERS = "mz_catalog.mz_clusters"
+_REPLICAS = "mz_catalog.mz_cluster_replicas"
+_SIZES = "mz_catalog.mz_cluster_replica_sizes"
+_INDEXES = "mz_catalog.mz_indexes"
+_SOURCES = "mz_catalog.mz_sources"
+_HYDRATION = "mz_internal.mz_hydration_statuses"
+_STATUSES = "mz_internal.mz_cluster_replica_status_history"
+_HISTORY = "mz_internal.mz_statement_execution_history_redacted"
+_STRATEGIES = "mz_cluster_strategies"
+_STATES = "mz_cluster_strategy_state"
+_ACTIONS = "mz_cluster_strategy_actions"
+
+SIGNALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        _CLUSTERS: ("id", "name", "managed"),
+        _REPLICAS: ("id", "name", "cluster_id", "size"),
+        _SIZES: ("size", "processes", "workers", "credits_per_hour"),
+        _INDEXES: ("id", "cluster_id"),
+        _SOURCES: ("id", "type", "cluster_id"),
+        _HYDRATION: ("object_id", "replica_id", "hydrated"),
+        _STATUSES: ("replica_id", "process_id", "status", "reason", "occurred_at"),
+        _HISTORY: ("cluster_id", "application_name", "began_at", "finished_at"),
+    }
+)
+"""The relations that signals are read from, with the columns that are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement, and the privilege on relations that it needs."""
+
+    text: str
+    privilege: str = "SELECT"
+    relations: tuple[str, ...] = ()
+
+
+CLUSTERS = Query(
+    """SELECT c.id, c.name, coalesce(c.managed, false), r.name, coalesce(r.size, '')
+    FROM mz_catalog.mz_clusters AS c LEFT JOIN mz_catalog.mz_cluster_replicas AS r ON r.cluster_id = c.id
+    WHERE c.id LIKE 'u%' ORDER BY c.name, r.name""",
+    relations=(_CLUSTERS, _REPLICAS),
+)
+
+SIZES = Query(
+    """SELECT size, credits_per_hour FROM mz_catalog.mz_cluster_replica_sizes
+    ORDER BY credits_per_hour NULLS LAST, processes, workers, size""",
+    relations=(_SIZES,),
+)
+
+# Parameters: ids of clusters, our application name, from when on (twice).
+ACTIVITY = Query(
+    """SELECT cluster_id, greatest(max(began_at), max(finished_at)) FROM mz_internal.mz_statement_execution_history_redacted
+    WHERE cluster_id = ANY(%s) AND application_name IS DISTINCT FROM %s AND (began_at >= %s OR finished_at >= %s)
+    GROUP BY cluster_id""",
+    relations=(_HISTORY,),
+)
+
+# An object without a status is not hydrated. A replica without objects has nothing to read: its processes have to be online.
+# Parameter: ids of clusters.
+HYDRATION = Query(
+    """WITH objects AS (
+      SELECT id, cluster_id FROM mz_catalog.mz_indexes UNION SELECT id, cluster_id FROM mz_catalog.mz_sources WHERE type = 'kafka'
+    ), newest AS (
+      SELECT DISTINCT ON (replica_id, process_id) replica_id, status FROM mz_internal.mz_cluster_replica_status_history
+      ORDER BY replica_id, process_id, occurred_at DESC
+    ), online AS (
+      SELECT replica_id, bool_and(status = 'online') AS online FROM newest GROUP BY replica_id
+    )
+    SELECT r.cluster_id, r.name
+    FROM mz_catalog.mz_cluster_replicas AS r
+    LEFT JOIN objects AS o ON o.cluster_id = r.cluster_id
+    LEFT JOIN mz_internal.mz_hydration_statuses AS h ON h.object_id = o.id AND h.replica_id = r.id
+    LEFT JOIN online AS s ON s.replica_id = r.id
+    WHERE r.cluster_id = ANY(%s)
+    GROUP BY r.cluster_id, r.name
+    HAVING bool_and(CASE WHEN o.id IS NULL THEN coalesce(s.online, false) ELSE coalesce(h.hydrated, false) END)""",
+    relations=(_HYDRATION, _STATUSES, _INDEXES, _SOURCES, _REPLICAS),
+)
+
+# All processes of a replica report the same crash. Parameters: ids of clusters, from when on.
+CRASHES = Query(
+    """SELECT r.cluster_id, r.name, count(DISTINCT s.occurred_at),
+      count(DISTINCT s.occurred_at) FILTER (WHERE lower(s.reason) LIKE '%%oom%%')
+    FROM mz_internal.mz_cluster_replica_status_history AS s JOIN mz_catalog.mz_cluster_replicas AS r ON r.id = s.replica_id
+    WHERE r.cluster_id = ANY(%s) AND s.status = 'offline' AND s.reason IS NOT NULL AND s.occurred_at >= %s
+    GROUP BY r.cluster_id, r.name""",
+    relations=(_STATUSES, _REPLICAS),
+)
+
+CREATE_TABLES: Mapping[str, Query] = MappingProxyType(
+    {
+        name: Query(f"CREATE TABLE IF NOT EXISTS {name} ({columns})", "CREATE", ("SCHEMA public",))
+        for name, columns in {
+            _STRATEGIES: "cluster_id TEXT NOT NULL, strategy_type TEXT NOT NULL, config JSONB NOT NULL, "
+            "updated_at TIMESTAMPTZ DEFAULT now()",
+            _STATES: "cluster_id TEXT NOT NULL, state_version INT NOT NULL, payload JSONB NOT NULL, "
+            "updated_at TIMESTAMPTZ DEFAULT now()",
+            _ACTIONS: "action_id TEXT NOT NULL, cluster_id TEXT, action_sql TEXT, decision_ctx JSONB, executed BOOL, "
+            "error_message TEXT, created_at TIMESTAMPTZ DEFAULT now()",
+        }.items()
+    }
+)
+"""The three tables by name, each made where it is missing."""
+
+STRATEGIES = Query(
+    "SELECT cluster_id, strategy_type, config, updated_at FROM mz_cluster_strategies", relations=(_STRATEGIES,)
+)
+# `rows` puts one of these, as often as there are rows, where there are braces.
+PAIR = "(%s, %s)"
+STORED = "(%s, %s, %s::jsonb, %s)"
+
+# Parameters: cluster id and type of each pair, and the time where there is one.
+NEWEST_PAIRS = Query(
+    "SELECT max(updated_at) FROM mz_cluster_strategies WHERE (cluster_id, strategy_type) IN ({})",
+    relations=(_STRATEGIES,),
+)
+INSERT_STRATEGIES = Query(
+    "INSERT INTO mz_cluster_strategies (cluster_id, strategy_type, config, updated_at) VALUES {}",
+    "INSERT",
+    (_STRATEGIES,),
+)
+PRUNE_PAIRS = Query(
+    """DELETE FROM mz_cluster_strategies
+    WHERE (cluster_id, strategy_type) IN ({}) AND (updated_at IS NULL OR updated_at < %s)""",
+    "DELETE",
+    (_STRATEGIES,),
+)
+DELETE_PAIRS = Query(
+    "DELETE FROM mz_cluster_strategies WHERE (cluster_id, strategy_type) IN ({})", "DELETE", (_STRATEGIES,)
+)
+DELETE_PAIR_STATES = Query(
+    "DELETE FROM mz_cluster_strategy_state WHERE (cluster_id, payload ->> 'strategy_type') IN ({})",
+    "DELETE",
+    (_STATES,),
+)
+
+STATES = Query(
+    "SELECT cluster_id, state_version, payload, updated_at FROM mz_cluster_strategy_state WHERE state_version = %s",
+    relations=(_STATES,),
+)
+OWNERS = Query("SELECT DISTINCT cluster_id FROM mz_cluster_strategy_state", relations=(_STATES,))
+# Parameters: cluster id, types, and the time where there is one.
+NEWEST_STATES = Query(
+    "SELECT max(updated_at) FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s)",
+    relations=(_STATES,),
+)
+INSERT_STATES = Query(
+    "INSERT INTO mz_cluster_strategy_state (cluster_id, state_version, payload, updated_at) VALUES {}",
+    "INSERT",
+    (_STATES,),
+)
+PRUNE_STATES = Query(
+    """DELETE FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s)
+    AND (updated_at IS NULL OR updated_at < %s)""",
+    "DELETE",
+    (_STATES,),
+)
+WIPE_STATES = Query("DELETE FROM mz_cluster_strategy_state WHERE cluster_id = ANY(%s)", "DELETE", (_STATES,))
+DROP_STATES = Query("DROP TABLE IF EXISTS mz_cluster_strategy_state", "DROP", (_STATES,))
+
+# Parameters: the columns of the row in their order, and its id again.
+AUDIT = Query(
+    """INSERT INTO mz_cluster_strategy_actions (action_id, cluster_id, action_sql, decision_ctx, executed, error_message)
+    SELECT %s::text, %s::text, %s::text, %s::jsonb, %s::bool, %s::text
+    WHERE NOT EXISTS (SELECT 1 FROM mz_cluster_strategy_actions WHERE action_id = %s)""",
+    "INSERT",
+    (_ACTIONS,),
+)
+
+LOCK = Query("SELECT pg_try_advisory_lock(%s)")
+
+
+def rows(query: Query, row: str, length: int) -> Query:
+    """The query with so many rows of parameters where it has braces."""
+    return Query(query.text.format(", ".join([row] * length)), query.privilege, query.relations)
+
+
+def probe(relations: Mapping[str, tuple[str, ...]]) -> Query:
+    """A query that gives nothing, and fails where a relation or a column is missing."""
+    each = "(SELECT {} FROM {} LIMIT 0) AS r{}".format
+    parts = (each(", ".join(columns), name, at) for at, (name, columns) in enumerate(relations.items()))
+    text = "SELECT 1 FROM " + ", ".join(parts)  # noqa: S608 - names of this module
+    return Query(text, relations=tuple(relations))

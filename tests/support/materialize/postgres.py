@@ -1,0 +1,113 @@
+"""PostgreSQL of the Debian package, with a data folder of its own in memory: nothing is kept, and nothing waits for a disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+import pytest
+
+__all__ = ["PostgresServer"]
+
+_HOME = Path("/usr/lib/postgresql")
+_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder that is made there is private
+_STARTS_WITHIN_S = 60
+_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "autovacuum": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "40",
+    "max_wal_senders": "0",
+    "wal_level": "minimal",
+    "listen_addresses": "",
+    "timezone": "Asia/Kolkata",  # a zone that no test expects
+}
+
+
+class PostgresServer:
+    """A server of this process on a unix socket; use as a context manager. Its programs do not run as root."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="gitops-postgres-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start it. Skips the test where the package is missing."""
+        programs = _programs()
+        data, user = self._folder / "data", self.user
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, user)
+        self._run(
+            [programs / "initdb", "-D", data, "-U", user, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+        )
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                _as_its_user([programs / "postgres", "-D", data, "-k", self._folder, *options]), stdout=log, stderr=log
+            )
+        self._wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it, and remove what it kept."""
+        if self._process is not None:
+            self._process.send_signal(3)
+            self._process.wait()
+        shutil.rmtree(self._folder)
+
+    @property
+    def user(self) -> str:
+        """The owner of the server, who may do everything on it."""
+        return "postgres"
+
+    @property
+    def socket(self) -> str:
+        """The path of its socket."""
+        return str(self._folder / ".s.PGSQL.5432")
+
+    def connect(self) -> psycopg.Connection:
+        """A connection of its owner, to the database `postgres`."""
+        return psycopg.connect(host=str(self._folder), user=self.user, dbname="postgres", autocommit=True)
+
+    def _run(self, command: Sequence[str | Path]) -> None:
+        done = subprocess.run(_as_its_user(command), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def _wait(self) -> None:
+        end = time.monotonic() + _STARTS_WITHIN_S
+        while True:
+            try:
+                self.connect().close()
+            except psycopg.OperationalError:
+                assert self._process is not None
+                if self._process.poll() is not None or time.monotonic() > end:
+                    raise AssertionError((self._folder / "log").read_text()) from None
+                time.sleep(0.02)
+            else:
+                return
+
+
+def _programs() -> Path:
+    """The folder with the programs of the newest version."""
+    versions = sorted(_HOME.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not versions:
+        pytest.skip("needs the Debian package postgresql")
+    return versions[-1].parent
+
+
+def _as_its_user(command: Sequence[str | Path]) -> list[str]:
+    """The programs refuse to run as root: then they run as the user of the package."""
+    words = [str(word) for word in command]
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *words] if os.geteuid() == 0 else words
