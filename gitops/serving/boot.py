@@ -248,7 +248,8 @@ class _Boot:
         applied = self._revision.schemas[graph]
         if applied not in (None, live):
             message = f"the live schema is {live[:12]}, the applied one {(applied or '')[:12]}"
-            severity = Severity.ERROR if self._rules.strict_schema else Severity.WARNING
+            strict = self._rules.strict_schema and graph not in self._revision.dropping
+            severity = Severity.ERROR if strict else Severity.WARNING
             problems.add(Code.SCHEMA_DRIFT, graph_address(graph), message, severity=severity)
 
     def _report(self, problems: Iterable[Diagnostic], scopes: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gitops.cluster.catalog import catalog_text
@@ -21,7 +21,7 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.ledger.port import IntentListing, LedgerReader, LedgerView
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.model.change import Seen
-from gitops.model.ledger import IntentKind, LedgerState
+from gitops.model.ledger import Intent, IntentKind, LedgerState
 from gitops.model.served import RevisionIdentity
 from gitops.plan.draft import recorded_data
 from gitops.storage.parallel import in_parallel
@@ -59,7 +59,8 @@ class AppliedRevision:
     """A verified revision: the digests of its schemas by graph, None where none is recorded, and its texts.
 
     `queries` has those of each graph in order of names. `broken` are the problems that keep one graph from being served. `seen`
-    are the graphs as they were recorded last: a graph that is served is not another one, nor an older copy.
+    are the graphs as they were recorded last: a graph that is served is not another one, nor an older copy. `dropping` are those
+    that still have what their applied schema does not.
     """
 
     identity: RevisionIdentity
@@ -68,6 +69,7 @@ class AppliedRevision:
     policies: tuple[AppliedText, ...]
     broken: Mapping[str, tuple[Diagnostic, ...]]
     seen: Mapping[str, Seen]
+    dropping: tuple[str, ...] = ()
 
     @property
     def guarded(self) -> bool:
@@ -86,6 +88,7 @@ class AppliedRevision:
             "policies": [text.form for text in self.policies],
             "broken": {graph: [each.to_json() for each in problems] for graph, problems in self.broken.items()},
             "seen": {graph: [each.incarnation, each.rows, each.version] for graph, each in self.seen.items()},
+            "dropping": list(self.dropping),
         }
 
     @classmethod
@@ -98,6 +101,7 @@ class AppliedRevision:
             tuple(map(AppliedText.of_form, form["policies"])),
             {graph: tuple(map(_problem, problems)) for graph, problems in form["broken"].items()},
             {graph: Seen(*each) for graph, each in form["seen"].items()},
+            tuple(form["dropping"]),
         )
 
 
@@ -113,12 +117,13 @@ def verify_revision(
         # Of a ledger that cannot be read the operations cannot be listed either, for the same reason.
         found.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem, severity=Severity.ERROR)
     broken = _interrupted(listing, view.state, found)
+    dropping = {intent.graph_id for intent in listing.intents if _only_drops(intent, view.state)}
     found.extend(view.problems)
     if not view.found:
         found.add(Code.CLUSTER_STATE_MISSING, STATE_FILE, "the cluster has no ledger yet")
     if view.state is None or view.cas is None:
         return None
-    return _Verification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken)
+    return _Verification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
 
 
 def _problem(form: Mapping[str, Any]) -> Diagnostic:
@@ -132,8 +137,7 @@ def _interrupted(
 ) -> Mapping[str, Sequence[Diagnostic]]:
     """The problems of each graph that an interrupted operation may have left half-way; of which graph is unknown is fatal.
 
-    A graph that has left the applied revision already is none of it while its data are deleted: servers have to let go of it
-    before.
+    What the applied revision no longer has is none of it while that is deleted or dropped: servers have to let go of it before.
     """
     for each in listing.unreadable:
         found.add(each.code, f"{RECOVERIES}/{each.name}", each.detail, severity=Severity.ERROR)
@@ -145,8 +149,22 @@ def _interrupted(
             detail = f"{intent.address} has left the cluster, and its data are not deleted yet"
             found.add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.WARNING)
             continue
+        if _only_drops(intent, state):
+            detail = f"what {intent.address} no longer has is not dropped from its graph yet"
+            found.add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.WARNING)
+            continue
         broken[intent.graph_id].add(Code.CLUSTER_RECOVERY_PENDING, place, detail, severity=Severity.ERROR)
     return {graph: tuple(problems) for graph, problems in broken.items()}
+
+
+def _only_drops(intent: Intent, state: LedgerState | None) -> bool:
+    """Whether an operation brings a graph to a schema that is applied already: the rest of a migration, after its commit.
+
+    What such a graph has besides is of no query of the revision, each of which is checked against the live schema.
+    """
+    recorded = None if state is None else state.resources.get(intent.address)
+    wanted = intent.desired_schema_digest
+    return intent.kind is IntentKind.SCHEMA_APPLY and recorded is not None and recorded.digest == wanted
 
 
 class _Verification:
@@ -157,7 +175,9 @@ class _Verification:
         self._state = state
         self._found = found
 
-    def revision(self, digest: str, broken: Mapping[str, Sequence[Diagnostic]]) -> AppliedRevision:
+    def revision(
+        self, digest: str, broken: Mapping[str, Sequence[Diagnostic]], dropping: Collection[str]
+    ) -> AppliedRevision:
         state, recorded = self._state, self._state.resources
         addresses = sorted(recorded)
         graphs = [a.name for a in addresses if a.kind is Kind.GRAPH and is_name(a.name)]
@@ -187,6 +207,7 @@ class _Verification:
             tuple(policies),
             {graph: tuple(problems) for graph, problems in broken.items()},
             {graph: seen for graph in graphs if (seen := recorded_data(state, graph_address(graph))) is not None},
+            tuple(graph for graph in graphs if graph in dropping),
         )
 
     def _contents(self, addresses: Sequence[Address]) -> list[tuple[Address, bytes | None]]:

@@ -19,7 +19,13 @@ from gitops.model.outcome import ApplyOutcome
 from gitops.model.served import Follows, RevisionIdentity, ServerReport
 from gitops.render.json import envelope
 from gitops.render.text import status_line, to_text
+from gitops.serving.boot import BootRules
+from gitops.serving.process import BootInputs, boot_process
+from gitops.serving.revision import AppliedRevision
+from tests.scenario.test_halved_migrations import BOTH, BY_CITY, MOVED
 from tests.support.cluster import GRAPH, QUERY, Cluster, codes, found, remove_graph
+
+TOKENS = {"OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": '{"ada": "t-ada"}'}
 
 
 class Server:
@@ -114,6 +120,37 @@ def test_a_server_that_does_not_follow_holds_data_for_the_time_of_grace(cluster:
 def test_without_a_time_of_grace_no_report_delays_a_delete(cluster: Cluster) -> None:
     Server(cluster)
     assert drained(cluster, delete(cluster, Passing(cluster), grace_s=0))[0] == 0
+
+
+def test_a_drop_from_a_schema_waits_no_longer_than_for_the_servers(cluster: Cluster) -> None:
+    """While the drop is announced, a server finds the new revision in order, and takes it over."""
+    server, schemas = Server(cluster), []
+    cluster.write("knowledge.pg", MOVED)
+    cluster.write("people.gq", BY_CITY)
+
+    def take_over() -> None:
+        schemas.append(cluster.live("knowledge"))
+        rules = BootRules(strict_schema=True)
+        inputs = BootInputs("here", lambda _: cluster.workspace().open_stores(None), rules, cluster.clock, TOKENS)
+        booted = boot_process(inputs)
+        assert [(each.code, each.severity.value) for each in booted.outcome.diagnostics] == [
+            ("cluster_recovery_pending", "warning"),
+            ("schema_drift", "warning"),
+        ]
+        assert booted.revision is not None
+        assert AppliedRevision.of_form(json.loads(json.dumps(booted.revision.form))) == booted.revision
+        server.accept()
+
+    workspace = cluster.workspace()
+    passing = Passing(cluster, {6: take_over})
+    outcome = apply(replace(workspace, atomic=True, drain_grace=timedelta(seconds=30), cancel=passing))
+    assert (outcome.converged, schemas, cluster.live("knowledge")) == (True, [BOTH], MOVED)
+    (record,) = outcome.changesets
+    (event,) = (e.happening for e in cluster.ledger().events(key=record.key) if isinstance(e.happening, Drained))
+    assert (event.waited_ms, event.evidence) == (
+        6000,
+        f"revision {server.accepted.state_revision} is served by web-1",
+    )
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"version": 1}'])
