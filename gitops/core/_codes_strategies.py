@@ -8,7 +8,7 @@ target_url_invalid | E | the URL of a target cannot be used
   it is not a URL of PostgreSQL, has no host, or its password has a character that means something else in a URL
   -> write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %40 for @, %2F for / and %3A for : in the password
 target_unreachable | E | a target of strategies does not answer
-  its server is not running, a network or a firewall is in between, the URL has another host or port, or a statement took too long
+  its server does not run, the URL has another host or port, or a statement waits for a compute cluster without replicas
   -> check the URL of the target and that its server runs, then repeat the command; what was done before is not done twice
 target_denied | E | a target of strategies does not permit what is needed
   the login is refused, or the role of the URL lacks a privilege

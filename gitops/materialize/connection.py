@@ -30,17 +30,16 @@ from gitops.strategies.statements import identifier, outcome_of
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Address", "MissingFunctionError", "MissingRelationError", "TargetConnection"]
+__all__ = ["Address", "MissingColumnError", "MissingFunctionError", "MissingRelationError", "TargetConnection"]
 
 _GRACE_S = 5
-_MISSING_RELATION = ("42P01", "3F000", "42703")
-_MISSING_FUNCTION = "42883"
 _DENIED = "42501"
 _INDETERMINATE = ReplicaOutcome.INDETERMINATE
 _LOGIN_REFUSED = re.compile(
-    r"authentication failed|no password supplied|role \".*\" does not exist|not permitted to log in"
+    r"authentication failed|invalid password|no password supplied|role \".*\" does not exist|not permitted to log in"
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/]*@")
+_PASSWORD_OPTIONS = ("password", "sslpassword")
 _PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 
 
@@ -48,22 +47,35 @@ _PASSWORD = re.compile(r"(password=)('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 class Address:
     """Where a target is, and how to speak to it. `place` names it in problems, as `cluster.yaml` does.
 
-    Queries run on the compute cluster `query_cluster`; on the one for the system catalog they keep no other one awake.
+    Statements that read the three tables run on the compute cluster `query_cluster`, or on that of the role. It has to have a
+    replica. Those on the system catalog run on a cluster of the target, wherever a session is.
     """
 
     place: str
     url: Secret
     application_name: str
-    query_cluster: str | None = "mz_catalog_server"
+    query_cluster: str | None = None
     timeout_s: int = 30
 
 
 class MissingRelationError(Exception):
-    """A relation or a column is not there."""
+    """A relation is not there."""
+
+
+class MissingColumnError(Exception):
+    """A relation is there, and lacks a column."""
 
 
 class MissingFunctionError(Exception):
     """A function is not there."""
+
+
+# The target reports what it does not find under the same state as nearly every error of its catalog.
+_MISSING = (
+    (re.compile(r"unknown (catalog item|schema) '"), MissingRelationError),
+    (re.compile(r"column .* does not exist\Z"), MissingColumnError),
+    (re.compile(r"function .* does not exist\Z"), MissingFunctionError),
+)
 
 
 class TargetConnection:
@@ -73,7 +85,7 @@ class TargetConnection:
         """Raises UsageError `target_url_invalid`, which shows nothing of the URL but its name."""
         self.place = address.place
         self._address = address
-        self._role, self._redact = _read_url(address)
+        self._redact = _redactor(address)
         self._open: psycopg.Connection | None = None
 
     def close(self) -> None:
@@ -89,7 +101,7 @@ class TargetConnection:
     def run(self, query: Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """The rows that a statement gives, and the number of rows that it changed.
 
-        Raises MissingRelationError, MissingFunctionError, and as the methods of the port.
+        Raises MissingRelationError, MissingColumnError, MissingFunctionError, and as the methods of the port.
         """
         driver = _driver()
         connection = self._connected()
@@ -99,7 +111,7 @@ class TargetConnection:
                 found = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
                 return found, cursor.rowcount
         except driver.Error as error:
-            raise self._problem(error, query) from error
+            raise self._problem(error, query, connection) from None
 
     def replica_statement(self, text: str) -> ReplicaResult:
         """Carry out a statement about a replica; every failure is an outcome, but for one to connect before it."""
@@ -126,14 +138,11 @@ class TargetConnection:
         driver, address = _driver(), self._address
         self.close()
         try:
-            made: psycopg.Connection = driver.connect(
-                address.url.reveal(),
-                autocommit=True,
-                prepare_threshold=None,
-                application_name=address.application_name,
-                connect_timeout=address.timeout_s,
-                options=f"-c statement_timeout={address.timeout_s * 1000}",
-            )
+            given = driver.conninfo.conninfo_to_dict(address.url.reveal())
+            settings = {"connect_timeout": address.timeout_s} | given
+            settings["options"] = f"{given.get('options', '')} -c statement_timeout={address.timeout_s * 1000}".strip()
+            settings["application_name"] = address.application_name
+            made: psycopg.Connection = driver.connect(**settings, autocommit=True, prepare_threshold=None)
         except driver.Error as error:
             text = self._text(error)
             if _LOGIN_REFUSED.search(text):
@@ -141,7 +150,11 @@ class TargetConnection:
             raise problems.unreachable(self.place, text) from None
         self._open = made
         if address.query_cluster is not None:
-            self.run(Query(f"SET cluster = {identifier(address.query_cluster)}"))
+            try:
+                self.run(Query(f"SET cluster = {identifier(address.query_cluster)}"))
+            except Exception:
+                self.close()
+                raise
         return made
 
     @contextmanager
@@ -155,15 +168,15 @@ class TargetConnection:
         finally:
             timer.cancel()
 
-    def _problem(self, error: psycopg.Error, query: Query) -> Exception:
+    def _problem(self, error: psycopg.Error, query: Query, connection: psycopg.Connection) -> Exception:
         text = self._text(error)
-        if error.sqlstate in _MISSING_RELATION:
-            return MissingRelationError(text)
-        if error.sqlstate == _MISSING_FUNCTION:
-            return MissingFunctionError(text)
+        missing = next((kind for template, kind in _MISSING if template.match(text)), None)
+        if missing is not None:
+            return missing(text)
         if error.sqlstate == _DENIED and query.relations:
             named = (name for name in query.relations if name.rpartition(".")[2] in text)
-            return problems.denied(self.place, self._role, query.privilege, next(named, query.relations[0]), text)
+            relation = next(named, query.relations[0])
+            return problems.denied(self.place, connection.info.user, query.privilege, relation, text)
         if error.sqlstate is None or outcome_of("", error.sqlstate) is _INDETERMINATE:
             return problems.unreachable(self.place, text)
         return problems.failed(self.place, text)
@@ -183,19 +196,21 @@ def _driver() -> Any:
     return psycopg
 
 
-def _read_url(address: Address) -> tuple[str, Redactor]:
-    """The role that a URL names, and what takes its password out of texts, as it is written there and as it is sent."""
+def _redactor(address: Address) -> Redactor:
+    """What takes the passwords of a URL out of texts, as they are written there and as they are sent."""
+    url = address.url.reveal()
     try:
-        parts = urlsplit(address.url.reveal())
-        password, role = parts.password or "", unquote(parts.username or "")
+        parts = urlsplit(url)
         usable = parts.scheme in ("postgres", "postgresql") and bool(parts.hostname) and parts.port != 0
-        usable = usable and parts.netloc.count("@") <= 1
     except ValueError:
         usable = False
-    if not usable:
+    # Where an @ of a password is written as it is, programs disagree about where the password ends.
+    if not usable or url.count("@") > 1 or url.count("@") != parts.netloc.count("@"):
         detail = f"the URL in {address.url.name} is not of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise UsageError(Code.TARGET_URL_INVALID, detail, path=address.place)
-    return role, Redactor(Secret(address.url.name, each) for each in {password, unquote(password)} if each)
+    options = [option.partition("=") for option in parts.query.split("&")]
+    secrets = [parts.password or "", *(value for name, _, value in options if name in _PASSWORD_OPTIONS)]
+    return Redactor(Secret(address.url.name, each) for each in {*secrets, *map(unquote, secrets)} if each)
 
 
 def _cut(connection: psycopg.Connection) -> None:

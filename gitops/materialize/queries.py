@@ -1,6 +1,7 @@
 """The statements that the adapter gives, but for those about replicas: what they need, and their texts.
 
 Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written twice.
+They have types, since a target does not guess them everywhere.
 
 Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/, https://materialize.com/docs/sql/system-catalog/mz_internal/
 """
@@ -94,7 +95,7 @@ SIZES = Query(
 # Parameters: ids of clusters, our application name, from when on (twice).
 ACTIVITY = Query(
     """SELECT cluster_id, greatest(max(began_at), max(finished_at)) FROM mz_internal.mz_statement_execution_history_redacted
-    WHERE cluster_id = ANY(%s) AND application_name IS DISTINCT FROM %s AND (began_at >= %s OR finished_at >= %s)
+    WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
     GROUP BY cluster_id""",
     relations=(_HISTORY,),
 )
@@ -115,7 +116,7 @@ HYDRATION = Query(
     LEFT JOIN objects AS o ON o.cluster_id = r.cluster_id
     LEFT JOIN mz_internal.mz_hydration_statuses AS h ON h.object_id = o.id AND h.replica_id = r.id
     LEFT JOIN online AS s ON s.replica_id = r.id
-    WHERE r.cluster_id = ANY(%s)
+    WHERE r.cluster_id = ANY(%s::text[])
     GROUP BY r.cluster_id, r.name
     HAVING bool_and(CASE WHEN o.id IS NULL THEN coalesce(s.online, false) ELSE coalesce(h.hydrated, false) END)""",
     relations=(_HYDRATION, _STATUSES, _INDEXES, _SOURCES, _REPLICAS),
@@ -126,7 +127,7 @@ CRASHES = Query(
     """SELECT r.cluster_id, r.name, count(DISTINCT s.occurred_at),
       count(DISTINCT s.occurred_at) FILTER (WHERE lower(s.reason) LIKE '%%oom%%')
     FROM mz_internal.mz_cluster_replica_status_history AS s JOIN mz_catalog.mz_cluster_replicas AS r ON r.id = s.replica_id
-    WHERE r.cluster_id = ANY(%s) AND s.status = 'offline' AND s.reason IS NOT NULL AND s.occurred_at >= %s
+    WHERE r.cluster_id = ANY(%s::text[]) AND s.status = 'offline' AND s.reason IS NOT NULL AND s.occurred_at >= %s
     GROUP BY r.cluster_id, r.name""",
     relations=(_STATUSES, _REPLICAS),
 )
@@ -150,7 +151,7 @@ STRATEGIES = Query(
     "SELECT cluster_id, strategy_type, config, updated_at FROM mz_cluster_strategies", relations=(_STRATEGIES,)
 )
 # `rows` puts one of these, as often as there are rows, where there are braces.
-PAIR = "(%s, %s)"
+PAIR = "(%s::text, %s::text)"
 STORED = "(%s, %s, %s::jsonb, %s)"
 
 # Parameters: cluster id and type of each pair, and the time where there is one.
@@ -179,13 +180,14 @@ DELETE_PAIR_STATES = Query(
 )
 
 STATES = Query(
-    "SELECT cluster_id, state_version, payload, updated_at FROM mz_cluster_strategy_state WHERE state_version = %s",
+    "SELECT cluster_id, state_version, payload, updated_at FROM mz_cluster_strategy_state WHERE state_version = %s::int",
     relations=(_STATES,),
 )
 OWNERS = Query("SELECT DISTINCT cluster_id FROM mz_cluster_strategy_state", relations=(_STATES,))
 # Parameters: cluster id, types, and the time where there is one.
 NEWEST_STATES = Query(
-    "SELECT max(updated_at) FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s)",
+    """SELECT max(updated_at) FROM mz_cluster_strategy_state
+    WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s::text[])""",
     relations=(_STATES,),
 )
 INSERT_STATES = Query(
@@ -194,12 +196,12 @@ INSERT_STATES = Query(
     (_STATES,),
 )
 PRUNE_STATES = Query(
-    """DELETE FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s)
+    """DELETE FROM mz_cluster_strategy_state WHERE cluster_id = %s AND payload ->> 'strategy_type' = ANY(%s::text[])
     AND (updated_at IS NULL OR updated_at < %s)""",
     "DELETE",
     (_STATES,),
 )
-WIPE_STATES = Query("DELETE FROM mz_cluster_strategy_state WHERE cluster_id = ANY(%s)", "DELETE", (_STATES,))
+WIPE_STATES = Query("DELETE FROM mz_cluster_strategy_state WHERE cluster_id = ANY(%s::text[])", "DELETE", (_STATES,))
 DROP_STATES = Query("DROP TABLE IF EXISTS mz_cluster_strategy_state", "DROP", (_STATES,))
 
 # Parameters: the columns of the row in their order, and its id again.
@@ -211,7 +213,7 @@ AUDIT = Query(
     (_ACTIONS,),
 )
 
-LOCK = Query("SELECT pg_try_advisory_lock(%s)")
+LOCK = Query("SELECT pg_try_advisory_lock(%s::bigint)")
 
 
 def rows(query: Query, row: str, length: int) -> Query:

@@ -12,7 +12,13 @@ from typing import Any, Self
 
 from gitops.config.strategy_forms import RESERVED_REPLICAS
 from gitops.materialize import queries
-from gitops.materialize.connection import Address, MissingFunctionError, MissingRelationError, TargetConnection
+from gitops.materialize.connection import (
+    Address,
+    MissingColumnError,
+    MissingFunctionError,
+    MissingRelationError,
+    TargetConnection,
+)
 from gitops.strategies import problems, statements
 from gitops.strategies.port import (
     CRASHES_COUNT_FOR,
@@ -56,7 +62,7 @@ class MaterializeTarget:
         """Look at every relation at once, and at each column where that fails."""
         try:
             self._statements.run(queries.probe(queries.SIGNALS))
-        except MissingRelationError:
+        except (MissingRelationError, MissingColumnError):
             missing = [
                 f"{relation}({column})"
                 for relation, columns in queries.SIGNALS.items()
@@ -68,7 +74,7 @@ class MaterializeTarget:
     def _is_there(self, relation: str, column: str) -> bool:
         try:
             self._statements.run(queries.probe({relation: (column,)}))
-        except MissingRelationError:
+        except (MissingRelationError, MissingColumnError):
             return False
         return True
 
@@ -122,7 +128,7 @@ class MaterializeTarget:
         """Rows of the system catalog; what is missing there is a signal that is not available."""
         try:
             return self._statements.run(query, *values)[0]
-        except MissingRelationError as error:
+        except (MissingRelationError, MissingColumnError) as error:
             raise problems.signals_missing(self._statements.place, [f"relation or column ({error})"]) from None
 
     def strategies(self) -> Mapping[tuple[str, str], StrategyRow]:
@@ -148,7 +154,7 @@ class MaterializeTarget:
     def _if_there(self, query: queries.Query, *values: object) -> list[tuple[Any, ...]]:
         """Rows of one of the three tables, none where it is missing."""
         try:
-            return self._statements.run(query, *values)[0]
+            return self._on_table(query, *values)[0]
         except MissingRelationError:
             return []
 
@@ -203,7 +209,7 @@ class MaterializeTarget:
     def wipe_states(self, cluster_ids: Collection[str]) -> int:
         """One statement; where the table is missing, there is nothing to delete."""
         try:
-            return self._statements.run(queries.WIPE_STATES, list(cluster_ids))[1]
+            return self._on_table(queries.WIPE_STATES, list(cluster_ids))[1]
         except MissingRelationError:
             return 0
 
@@ -221,8 +227,15 @@ class MaterializeTarget:
     def _write(self, query: queries.Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
         """Carry out a statement on a table that has to be there."""
         try:
-            return self._statements.run(query, *values)
+            return self._on_table(query, *values)
         except MissingRelationError as error:
+            raise problems.failed(self._statements.place, str(error)) from None
+
+    def _on_table(self, query: queries.Query, *values: object) -> tuple[list[tuple[Any, ...]], int]:
+        """Carry out a statement on a table. One with other columns was not made by a program that keeps these tables."""
+        try:
+            return self._statements.run(query, *values)
+        except MissingColumnError as error:
             raise problems.failed(self._statements.place, str(error)) from None
 
     def create_replica(self, cluster: str, replica: str, size: str) -> ReplicaResult:

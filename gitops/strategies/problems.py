@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from gitops.core.codes import Code
@@ -11,6 +12,11 @@ from gitops.strategies.statements import identifier
 __all__ = ["denied", "failed", "login_refused", "signals_missing", "unreachable"]
 
 _HISTORY_ROLE = "mz_monitor_redacted"
+# The compute cluster on which the tables are read cannot do that.
+_NOT_HERE = re.compile(
+    r" has no replicas available to service request| is not allowed from the \".*\" cluster|^unknown cluster '"
+)
+_OTHER_CLUSTER = "let the tables be read on a compute cluster that has a replica: ALTER ROLE ROLE SET cluster = NAME"
 
 
 def unreachable(place: str, reason: str) -> RemoteError:
@@ -20,7 +26,8 @@ def unreachable(place: str, reason: str) -> RemoteError:
 
 def failed(place: str, reason: str) -> RemoteError:
     """The target answers a statement with an error."""
-    return RemoteError(Code.TARGET_FAILED, f"the target refuses a statement: {reason}", path=place)
+    fix = _OTHER_CLUSTER if _NOT_HERE.search(reason) else None
+    return RemoteError(Code.TARGET_FAILED, f"the target refuses a statement: {reason}", path=place, fix=fix)
 
 
 def login_refused(place: str, reason: str) -> RemoteError:

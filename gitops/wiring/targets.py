@@ -7,16 +7,12 @@ from gitops.strategies.port import StrategyTarget
 
 __all__ = ["open_target"]
 
-_SYSTEM_CLUSTER = "mz_catalog_server"
 
-
-def open_target(
-    place: str, url: Secret, *, application_name: str, query_cluster: str | None = _SYSTEM_CLUSTER
-) -> StrategyTarget:
+def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
     """A Materialize target, which connects when it is entered. `place` names it in problems: `targets.prod`.
 
-    Queries run on `query_cluster`; on the one for the system catalog they keep no other one awake. Raises UsageError
-    `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.
+    The three tables are read on the compute cluster `query_cluster`, or on that of the role; it has to have a replica. Raises
+    UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.
     """
     from gitops.materialize.connection import Address
     from gitops.materialize.target import MaterializeTarget

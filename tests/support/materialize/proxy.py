@@ -2,7 +2,7 @@
 
 What a client sends up to a Query or a Sync is one unit. A unit that carries something out is a statement: it is counted, and a
 fault may happen to it. Texts of Query and Parse messages that match a pattern as a whole become a call of a procedure, and the
-tag of the reply becomes that of the statement. Everything else goes through as it came.
+tag of the reply becomes that of the statement. Errors get the words of the target. Everything else goes through as it came.
 
 Source: https://www.postgresql.org/docs/current/protocol-message-formats.html
 """
@@ -27,6 +27,17 @@ _NAME = r'"((?:[^"]|"")+)"'
 _CREATE_REPLICA = re.compile(rf"CREATE CLUSTER REPLICA {_NAME}\.{_NAME} \(SIZE '((?:[^']|'')*)'\)")
 _DROP_REPLICA = re.compile(rf"DROP CLUSTER REPLICA (IF EXISTS )?{_NAME}\.{_NAME}")
 _SET_CLUSTER = re.compile(rf"SET cluster = {_NAME}")
+# What reads one of the three tables runs on the compute cluster of the session, which must not be that of the catalog.
+_READS_TABLES = re.compile(r"(SELECT|DELETE)\b.*\bmz_cluster_strateg", re.DOTALL)
+_NOT_ALLOWED = 'querying the following items "materialize.public.t" is not allowed from the "mz_catalog_server" cluster'
+# A target has one state for nearly all errors of its catalog, and words of its own.
+_WORDS = {
+    b"42P01": (rb'relation "(.*)" does not exist', rb"unknown catalog item '\1'"),
+    b"3F000": (rb'schema "(.*)" does not exist', rb"unknown schema '\1'"),
+    b"42703": (rb"(column) ", rb"\1 "),
+    b"42883": (rb"(function) ", rb"\1 "),
+    b"42501": (rb"for table (.*)", rb'for TABLE "materialize.public.\1"'),
+}
 _ERRORS = {Fault.ERROR: ("XX000", "something unexpected happened"), Fault.CANCELLED: ("57014", "canceling statement")}
 
 Message = tuple[bytes, bytes]
@@ -121,9 +132,15 @@ class MaterializeProxy:
     ) -> None:
         """Carry units forward and their replies back, until the client leaves or a fault cuts the connection."""
         tags: dict[bytes, bytes | None] = {}
+        cluster = ""
         while unit := await _unit(reader):
             forward, tag = _rewritten(unit, tags)
             fault = None
+            texts = [text for kind, body in unit if (text := _text(kind, body))]
+            cluster = next((found[1] for text in texts if (found := _SET_CLUSTER.fullmatch(text))), cluster)
+            if cluster == "mz_catalog_server" and any(_READS_TABLES.search(text) for text in texts):
+                writer.write(_error("2F003", _NOT_ALLOWED, None))
+                continue
             if any(kind in (b"Q", b"E") for kind, _ in unit):
                 self.statements += 1
                 fault = self.faults.pop(self.statements, None)
@@ -140,7 +157,7 @@ class MaterializeProxy:
                 pass
             if fault is Fault.CUT_AFTER:
                 return
-            writer.writelines(_packed(_tagged(each, tag)) for each in reply)
+            writer.writelines(_packed(_answered(each, tag)) for each in reply)
         back.write(_packed((b"X", b"")))
 
 
@@ -195,8 +212,8 @@ def _rewritten(unit: list[Message], tags: dict[bytes, bytes | None]) -> tuple[li
         message = kind, body
         if kind in (b"Q", b"P"):
             name, rest = (b"", body) if kind == b"Q" else _cut(body)
-            text, rest = _cut(rest)
-            new, tag = _translated(text[:-1].decode())
+            rest = _cut(rest)[1]
+            new, tag = _translated(_text(kind, body))
             tags[name] = tag
             message = kind, (name if kind == b"P" else b"") + new.encode() + b"\0" + rest
         elif kind == b"B":
@@ -229,8 +246,25 @@ def _literal(quoted: str, mark: str) -> str:
     return "'" + quoted.replace(mark * 2, mark).replace("'", "''") + "'"
 
 
-def _tagged(message: Message, tag: bytes | None) -> Message:
-    return (b"C", tag + b"\0") if tag is not None and message[0] == b"C" else message
+def _text(kind: bytes, body: bytes) -> str:
+    """The statement in a Query or a Parse, empty for other messages."""
+    if kind == b"P":
+        body = _cut(body)[1]
+    return _cut(body)[0][:-1].decode() if kind in (b"Q", b"P") else ""
+
+
+def _answered(message: Message, tag: bytes | None) -> Message:
+    """A message of the server in the words of the target."""
+    kind, body = message
+    if kind == b"C" and tag is not None:
+        return kind, tag + b"\0"
+    if kind != b"E":
+        return message
+    fields = {field[:1]: field[1:] for field in body.split(b"\0") if field}
+    if fields[b"C"] in _WORDS:
+        fields[b"M"] = re.sub(*_WORDS[fields[b"C"]], fields[b"M"])
+        fields[b"C"] = fields[b"C"] if fields[b"C"] == b"42501" else b"XX000"
+    return kind, b"".join(name + value + b"\0" for name, value in fields.items()) + b"\0"
 
 
 def _error(state: str, message: str, says: str | None) -> bytes:
