@@ -17,9 +17,10 @@ from gitops.model.changeset import Changeset, ChangesetState, EventDraft, Failed
 from gitops.model.outcome import Course
 from gitops.plan.open_changesets import Interrupted, course_of, look_at
 
-__all__ = ["abandon", "settle_interrupted"]
+__all__ = ["INTERRUPTED", "abandon", "settle_interrupted"]
 
-_INTERRUPTED = "the run was interrupted"
+INTERRUPTED = "the run was interrupted"
+"""The error of a changeset that died before it recorded anything."""
 
 
 def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
@@ -46,7 +47,7 @@ def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None
     return found, closing
 
 
-def abandon(current: Session, found: Interrupted, fence: int, error: str = _INTERRUPTED) -> None:
+def abandon(current: Session, found: Interrupted, fence: int, error: str = INTERRUPTED) -> None:
     """Take back an interrupted changeset and end it. Raises GitopsError; `cluster_recovery_pending` if its pivot is done."""
     record, journal = found.record, Journal(current.workspace.stamp, found.record)
     found.require_way_back()
@@ -62,6 +63,6 @@ def _failed(current: Session, record: Changeset) -> tuple[EventDraft, ...]:
     """The end of a changeset that lands what it can: it died before it recorded anything."""
     journal = Journal(current.workspace.stamp, record)
     if record.state is not ChangesetState.ROLLING_BACK:
-        journal.add(RollingBack(_INTERRUPTED, None))
-    journal.add(Failed(record.error or _INTERRUPTED))
+        journal.add(RollingBack(INTERRUPTED, None))
+    journal.add(Failed(record.error or INTERRUPTED))
     return journal.drafts

@@ -10,7 +10,7 @@ from gitops.model.run_event import RunEvent
 from gitops.model.run_record import RunNode, RunRecord
 
 _ENDS = frozenset(f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate"))
-_BARRIER = "barrier."  # the ids of barriers; their rules are in a room above
+_NO_CHANGES = ("barrier.", "readiness.")  # the ids of nodes that only wait; their rules are in a room above
 
 
 class RunLog:
@@ -71,7 +71,7 @@ def contradiction(run: RunRecord, record: Changeset) -> str | None:
         seen.add(name)
         if node.outcome is NodeOutcome.DRY_RUN:
             return f"{name} was not carried out: this was a dry run"
-        if not name.startswith(_BARRIER) and name not in states and name not in removals:
+        if not name.startswith(_NO_CHANGES) and name not in states and name not in removals:
             return f"{name} is not a change of the changeset"
         if not _in_order(node) or (node.worker or 0) > run.workers:
             return f"{name} cannot have run at these times on worker {node.worker}"

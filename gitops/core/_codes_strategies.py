@@ -1,6 +1,36 @@
 """Codes of replica strategies: their declaration, their targets, and what a tick refuses."""
 
 TABLE = """
+already_running | E | another tick is at work
+  two ticks of one cluster were started at the same time, such as one of a schedule and one of a person
+  -> wait until the other one has ended, then run yours
+audit_failed | E | the audit row of a statement is not written
+  the statement was carried out, and the target did not take the row that says so
+  -> let the role of the target insert into mz_cluster_strategy_actions, then run the tick again, which writes what is owed first
+compute_cluster_managed | E | a compute cluster gets its replicas from its target
+  the compute cluster was created with a size and a replication factor, so the target refuses statements about its replicas
+  -> make it unmanaged on the target: ALTER CLUSTER name SET (MANAGED = false), or remove its strategies
+compute_cluster_missing | E | a compute cluster is not on its target
+  it was dropped or renamed on the target, or its name in cluster.yaml is misspelt
+  -> create it on the target, or correct compute.strategies in cluster.yaml
+replica_conflict | E | a replica has another size than was decided
+  another account created a replica of this name after the signals were read
+  -> run the tick again, which decides on what is there now
+replica_failed | E | a statement about a replica failed
+  the target refuses it with an error that this release does not know
+  -> read what the target says, correct that, and repeat
+replica_size_invalid | E | a target does not know the size of a replica
+  the size is misspelt, or this target does not offer it
+  -> choose a size of the target in cluster.yaml: SELECT size FROM mz_catalog.mz_cluster_replica_sizes lists them
+replica_uncovered | E | a replica is not dropped, since nothing else serves
+  the replica that was to take over lost its hydration after the signals were read
+  -> nothing; the next tick decides again on what is hydrated then
+single_replica_only | E | a compute cluster may have only one replica
+  it contains sources or sinks, and its target permits one replica of such a cluster, so a new one cannot stand beside the old one
+  -> drop the old replica on the target by hand at a time when nothing reads the cluster, or remove its strategies
+tick_skipped | W | a tick was left out
+  a changeset is being carried out, which may change strategies
+  -> nothing; the next tick comes after it
 materialize_unavailable | E | the driver for targets of strategies is not installed
   the package psycopg cannot be imported
   -> pipx install --force 'WHEEL[materialize]'

@@ -31,6 +31,12 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "cluster_approve.after_push": "an approval is where the bot looks for it",
         "cluster_decide.before_push": "a revocation or countersignature is signed in the local objects, it is not pushed yet",
         "cluster_decide.after_push": "a revocation or countersignature is where every run looks for it",
+        "tick.before_statement": "the changeset of a tick is recorded, a replica is as before",
+        "tick.after_statement": "a replica is created or dropped, nothing else says so",
+        "tick.before_audit": "the same, and what came of the statement is known",
+        "tick.after_audit": "the statement has its audit row, the changeset is open",
+        "tick.before_memory": "all statements have their rows, the strategies of a compute cluster do not remember them",
+        "tick.after_memory": "the strategies of a compute cluster remember what they decided, the changeset is open",
         # Ledger stores.
         "ledger.lock.before_take": "the lock is free",
         "ledger.lock.after_take": "the lock is ours, nothing else has happened",

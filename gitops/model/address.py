@@ -150,3 +150,16 @@ def trust_address(cluster: str) -> Address:
 def cluster_address(cluster: str) -> Address:
     """`cluster.<name>`: where the cluster of a branch ledger is."""
     return Address(f"cluster.{cluster}")
+
+
+def replica_address(target: str, compute: str, replica: str) -> Address:
+    """`replica.<target>.<compute cluster>.<replica>`: what a tick creates or drops. Folders declare none, so it has no kind.
+
+    Names of replicas may hold anything; all but letters, digits, `_` and `-` is written as in a URL.
+    """
+    name = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else _escaped(each) for each in replica)
+    return Address(f"replica.{target}.{compute}.{name}")
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))

@@ -187,12 +187,12 @@ def _runtime(member: Member, result: NodeResult, at: str, *, canonical: bool) ->
         state = RuntimeState.SKIPPED
     attempts = before.attempts + (state is not RuntimeState.SKIPPED)
     started = before.started_at or at
-    return Runtime(state, attempts, started, at, _outputs(result), error)
+    return Runtime(state, attempts, started, at, _outputs(before, result), error)
 
 
-def _outputs(result: NodeResult) -> Mapping[str, object]:
+def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
     version = result.facts.get("manifest_version")
-    return MappingProxyType({} if version is None else {"manifest_version": version})
+    return before.outputs if version is None else MappingProxyType({**before.outputs, "manifest_version": version})
 
 
 def failure_text(result: NodeResult) -> str:

@@ -1,0 +1,180 @@
+"""The targets of a tick: open and lock them, read their signals once, and decide for each compute cluster by itself.
+
+What keeps one target or one compute cluster from being decided about is reported, and the others go on. A target that does not
+report its signals is not decided about at all: without signals nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+
+from gitops.cluster.session import Session
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics, Severity
+from gitops.core.errors import GitopsError, IntegrityError, UsageError
+from gitops.ledger.port import BlobCondition
+from gitops.model.address import Kind, of_kind
+from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies
+from gitops.model.strategy import IdleSuspend, StrategyType
+from gitops.plan.tick import TickAction, actions_of
+from gitops.strategies.decision import Decision, decide
+from gitops.strategies.port import StrategyTarget, TargetReader
+from gitops.strategies.signals import ComputeCluster, Signals
+from gitops.strategies.state import StrategyState
+
+__all__ = [
+    "Decided",
+    "OpenTarget",
+    "Selection",
+    "applied_rules",
+    "by_target",
+    "decide_all",
+    "lock_targets",
+    "place_of",
+]
+
+OpenTarget = Callable[[ComputeTarget], StrategyTarget]
+"""Makes a target that is not connected yet. Raises UsageError where nothing says how to reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which compute clusters a command is about: those whose name on the target, or in `cluster.yaml`, a pattern is found in."""
+
+    clusters: re.Pattern[str] | None = None
+    target: str | None = None
+
+    def has(self, rules: ComputeRules) -> bool:
+        """Whether a compute cluster is among them."""
+        named = self.clusters is None or any(map(self.clusters.search, (rules.cluster, rules.key)))
+        return named and self.target in (None, rules.target.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided about one compute cluster, from what."""
+
+    rules: ComputeRules
+    cluster: ComputeCluster
+    signals: Signals
+    states: Mapping[StrategyType, StrategyState]
+    decision: Decision
+
+    @property
+    def actions(self) -> list[TickAction]:
+        """The actions on its replicas, in order."""
+        return actions_of(self.rules, self.cluster, self.decision, self.signals)
+
+
+def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
+    """The strategies that the ledger has applied, from the texts of its catalog. Raises IntegrityError, RemoteError."""
+    texts = {}
+    for address in of_kind(current.state.resources, Kind.STRATEGY):
+        reading = current.opened.ledger.blob(address, current.state.resources[address].digest)
+        if reading.condition is not BlobCondition.OK or reading.content is None:
+            detail = f"{address}: its text in the catalog is {reading.condition}: {reading.detail}"
+            raise IntegrityError(Code.STRATEGY_RECORD_INVALID, detail, path=address)
+        texts[address] = reading.content
+    return read_strategies(texts)
+
+
+def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]:
+    """The compute clusters of each target, in the order of the names of targets."""
+    names = sorted({each.target.name for each in rules})
+    return {name: [each for each in rules if each.target.name == name] for name in names}
+
+
+def lock_targets(
+    rules: Mapping[str, Sequence[ComputeRules]],
+    open_target: OpenTarget,
+    folder: str,
+    closing: ExitStack,
+    problems: Diagnostics,
+    *,
+    scheduled: bool,
+) -> dict[str, StrategyTarget]:
+    """Connect to targets and take their locks; one that is busy or does not answer is reported, and left out.
+
+    A target without locks is protected by that of the ledger alone. What is `scheduled` comes again, so that a busy target is no
+    error of it. Raises UsageError where a target cannot be opened as the command line and the environment are.
+    """
+    opened = {}
+    for name, clusters in rules.items():
+        try:
+            target = closing.enter_context(open_target(clusters[0].target))
+            free = target.try_lock(f"cluster-bot:{folder}:{name}")
+        except UsageError:
+            raise
+        except GitopsError as error:
+            problems.add_error(error)
+            continue
+        if free is False:
+            severity = Severity.WARNING if scheduled else Severity.ERROR
+            detail = "another tick of this cluster is at work on the target"
+            problems.add(Code.ALREADY_RUNNING, place_of(name), detail, severity=severity)
+        else:
+            opened[name] = target
+    return opened
+
+
+def decide_all(
+    target: TargetReader, clusters: Sequence[ComputeRules], now: datetime, problems: Diagnostics
+) -> Iterator[Decided]:
+    """Decide about compute clusters of one target, each as far as it can be."""
+    try:
+        target.probe()
+        found = target.clusters()
+        there = [(each, found[each.cluster]) for each in clusters if _is_usable(each, found, problems)]
+        signals = target.observe([cluster for _, cluster in there], now=now, lookback=_lookback(clusters))
+        states = target.states()
+    except GitopsError as error:
+        problems.add_error(error)
+        return
+    for rules, cluster in there:
+        known = {state.strategy: state for state in states.get(cluster.cluster_id, ())}
+        seen = signals.get(cluster.cluster_id)
+        if seen is None:
+            detail = f"the target reports nothing about {cluster.name}"
+            problems.add(Code.SIGNAL_UNAVAILABLE, _place(rules), detail)
+            continue
+        try:
+            decision = decide(cluster, rules.rules, known, seen, rules.limits)
+        except GitopsError as error:
+            problems.add(error.code, _place(rules), error.detail, fix=error.fix)
+        except Exception as error:  # noqa: BLE001 - of this compute cluster alone
+            detail = f"{type(error).__name__} was raised while its strategies decided"
+            problems.add(Code.INTERNAL_ERROR, _place(rules), detail)
+        else:
+            yield Decided(rules, cluster, seen, known, decision)
+
+
+def place_of(target: str) -> str:
+    """Where problems of a target are reported."""
+    return f"compute.targets.{target}"
+
+
+def _place(rules: ComputeRules) -> str:
+    return f"compute.strategies.{rules.key}"
+
+
+def _is_usable(rules: ComputeRules, found: Mapping[str, ComputeCluster], problems: Diagnostics) -> bool:
+    cluster = found.get(rules.cluster)
+    if cluster is None:
+        detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"
+        problems.add(Code.COMPUTE_CLUSTER_MISSING, _place(rules), detail)
+        return False
+    if cluster.managed:
+        detail = f"{rules.cluster} is managed: target {rules.target.name} makes its replicas by itself"
+        problems.add(Code.COMPUTE_CLUSTER_MANAGED, _place(rules), detail)
+        return False
+    return True
+
+
+def _lookback(clusters: Sequence[ComputeRules]) -> timedelta:
+    """Twice the longest time of idling, so that a decision can say how long it was; nothing else asks for activity."""
+    idle = (rule.idle_after_s for each in clusters for rule in each.rules if isinstance(rule, IdleSuspend))
+    return timedelta(seconds=2 * max(idle, default=0))

@@ -1,0 +1,150 @@
+"""Ticks on a bench: applied strategies in a ledger in memory, a target that is the twin, and the verbs on both.
+
+`Ticks(folder, world)` has one target, `prod`. `apply_strategies` records strategies as an apply would; a tick is a new run, as of
+another process: only the ledger and the world survive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from gitops.apply.tick import Ticking, TickOutcome, preview, tick
+from gitops.apply.tick_targets import Selection
+from gitops.core.faults import Faults
+from gitops.ledger.port import LedgerStore
+from gitops.model.address import Address
+from gitops.model.changeset import Changeset, ChangesetKind
+from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
+from gitops.model.ledger import AppliedResource, LedgerState
+from gitops.model.resource import Resource
+from gitops.model.strategy import Limits, type_of
+from gitops.strategies.port import AuditRow, StrategyTarget
+from tests.support.cluster import Cluster, codes
+from tests.support.memory_target import MemoryTarget
+from tests.support.strategies import rules
+from tests.support.target_world import TargetWorld
+
+__all__ = ["DieOnce", "Died", "Ticks", "codes", "sql"]
+
+Declared = Mapping[str, Mapping[str, Any]]
+
+
+class Died(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class DieOnce:
+    """Ends the process at the n-th time that a named point is reached."""
+
+    def __init__(self, point: str, at: int = 1) -> None:
+        self._point, self._left = point, at
+
+    def reach(self, point: str) -> None:
+        if point == self._point:
+            self._left -= 1
+            if not self._left:
+                raise Died(point)
+
+
+class Ticks:
+    """See the module."""
+
+    def __init__(self, folder: Path, world: TargetWorld) -> None:
+        self.cluster = Cluster(folder, memory=True)
+        self.worlds = {"prod": world}
+        self.declared: Mapping[str, Declared] = {}
+        self.applied: Mapping[Address, Resource] = {}
+
+    @property
+    def world(self) -> TargetWorld:
+        """The target `prod`."""
+        return self.worlds["prod"]
+
+    def apply_strategies(
+        self, declared: Mapping[str, Declared], *, limits: Limits | None = None, on: Mapping[str, str] | None = None
+    ) -> None:
+        """Record these strategies by compute cluster; `on` names the target of those that are not on `prod`."""
+        places = on or {}
+        made = [
+            ComputeRules(
+                key,
+                ComputeTarget(place := places.get(key, "prod"), f"{place.upper()}_URL"),
+                key,
+                tuple(sorted(rules(each), key=lambda rule: type_of(rule).priority)),
+                limits or Limits(),
+            )
+            for key, each in declared.items()
+        ]
+        self.declared, self.applied = declared, strategy_resources(made)
+        found = self.applied
+        for address, resource in found.items():
+            assert resource.content is not None
+            self.ledger.put_blob(address, resource.content)
+        applied = {address: AppliedResource(each.digest) for address, each in found.items()}
+        self.cluster.put_state(LedgerState(revision=1, resources=applied))
+
+    @property
+    def ledger(self) -> LedgerStore:
+        """The ledger, as another program opens it."""
+        return self.cluster.ledger()
+
+    def open(self, target: ComputeTarget) -> StrategyTarget:
+        """A new connection to a target."""
+        return MemoryTarget(self.worlds[target.name])
+
+    def how(self, *, clusters: str | None = None, target: str | None = None, scheduled: bool = False) -> Ticking:
+        """How a tick is run."""
+        pattern = None if clusters is None else re.compile(clusters)
+        return Ticking(self.open, Selection(pattern, target), scheduled=scheduled)
+
+    def tick(self, faults: Faults | None = None, **how: Any) -> TickOutcome:
+        """A tick."""
+        return tick(self.cluster.workspace("ada", faults), self.how(**how))
+
+    def preview(self, **how: Any) -> TickOutcome:
+        """What a tick would do."""
+        return preview(self.cluster.workspace("ada"), self.how(**how))
+
+    def pass_time(self, **span: float) -> None:
+        """Let time pass, on the clock and in every world."""
+        self.cluster.clock.advance(timedelta(**span))
+        for world in self.worlds.values():
+            world.tick()
+
+    def until_quiet(self, most: int = 12) -> list[str]:
+        """Tick every five minutes until a tick does nothing; the statements that were carried out."""
+        done: list[str] = []
+        for _ in range(most):
+            outcome = self.tick()
+            done += sql(outcome)
+            assert outcome.ok, codes(outcome)
+            if not outcome.actions and all(each.ticks_left == 0 for each in self._replicas()):
+                return done
+            self.pass_time(minutes=5)
+        raise AssertionError("the ticks do not come to rest")
+
+    def _replicas(self) -> list[Any]:
+        return [r for w in self.worlds.values() for c in w.clusters.values() for r in c.replicas.values()]
+
+    def changesets(self) -> list[Changeset]:
+        """The changesets of ticks, the newest first."""
+        found = (self.ledger.changeset(key) for key in self.ledger.changeset_keys())
+        return [each for each in found if each is not None and each.kind is ChangesetKind.TICK]
+
+    @property
+    def audited(self) -> list[AuditRow]:
+        """The audit rows of the target `prod`."""
+        return list(self.world.audit_rows or ())
+
+    def executed(self) -> list[str]:
+        """The statements that the audit rows say were executed."""
+        return [row.action_sql for row in self.audited if row.executed]
+
+
+def sql(outcome: TickOutcome) -> list[str]:
+    """The statements of a tick in order."""
+    return [action.sql for action in outcome.actions]
