@@ -32,6 +32,7 @@ __all__ = ["Admin", "AdminSeat", "admin_address"]
 # A socket in the folder has an address of at most 107 bytes.
 _LONGEST_FOLDER = 90
 _DRAIN_S = 1.0
+_CONNECTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,14 @@ def _answer(
     from gitops.serving.listen import listen
 
     app = AdminApp(lambda question: ask_workers(folder, workers, question), workers, numbers, log.error)
-    listen(app, bound, ready=lambda: None, drain_s=_DRAIN_S, on_signal={signal.SIGHUP: lambda: None})
+    listen(
+        app,
+        bound,
+        connections=_CONNECTIONS,
+        ready=lambda: None,
+        drain_s=_DRAIN_S,
+        on_signal={signal.SIGHUP: lambda: None},
+    )
     if os.getppid() != supervisor:
         # It ended without removing what it made.
         shutil.rmtree(folder, ignore_errors=True)

@@ -184,7 +184,7 @@ def _work(
     from gitops.serving.http.context import HttpContext, read_limits
     from gitops.serving.http.routes import ROUTES
     from gitops.serving.http.status import StatusDoor
-    from gitops.serving.listen import listen
+    from gitops.serving.listen import find_room, listen
     from gitops.serving.logs import in_background
     from gitops.serving.process import ServerTokens, ServingGeneration
     from gitops.serving.report import WorkerStatus
@@ -213,6 +213,7 @@ def _work(
         listen(
             app,
             bound,
+            connections=find_room(limits.connections),
             ready=ready,
             drain_s=options.drain.total_seconds(),
             on_signal={signal.SIGHUP: hang_up},
@@ -334,10 +335,16 @@ def _warnings(state: RuntimeState, outcome: ReadyOutcome, environ: Mapping[str, 
     """What an operator should know of a server that starts."""
     from gitops.serving.generation import RuntimeState
     from gitops.serving.http.context import read_limits
+    from gitops.serving.listen import find_room
 
     loud = {RuntimeState.OPEN: [_OPEN], RuntimeState.DEFAULT_DENY: [_DEFAULT_DENY]}.get(state, [])
     found = [f"{each.code} {each.path}: {each.message}" for each in outcome.diagnostics]
-    return [*loud, *found, *read_limits(environ)[1]]
+    limits, problems = read_limits(environ)
+    room = find_room(limits.connections)
+    if room < limits.connections:
+        few = f"each process takes {room} connections, not {limits.connections}: raise the limit on open files (ulimit -Hn)"
+        problems = (*problems, few)
+    return [*loud, *found, *problems]
 
 
 def _refusal(place: str, outcome: ReadyOutcome) -> list[str]:

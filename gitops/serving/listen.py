@@ -10,6 +10,7 @@ Source of the options: https://www.uvicorn.org/settings/.
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -25,14 +26,17 @@ from gitops.core.errors import UsageError
 from gitops.serving.http.answers import problem_answer
 from gitops.serving.problem import ApiCode, ApiProblem
 
-__all__ = ["BoundSocket", "address_of", "bind", "listen"]
+__all__ = ["BoundSocket", "address_of", "bind", "find_room", "listen"]
 
 BoundSocket = socket.socket
 
 _HEAD_S = 15.0
 _HEAD_BYTES = 64 * 1024
-_MAX_CONNECTIONS = 4096
-_BACKLOG = 1024
+# Longer than proxies keep connections that they do not use: or they send a request on one that is just being closed.
+_KEEP_ALIVE_S = 75
+_BACKLOG = 4096
+# Open files of a process beside its connections.
+_OTHER_FILES = 512
 
 
 def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
@@ -51,6 +55,20 @@ def bind(host: str, port: int, option: str = "--bind") -> BoundSocket:
     return bound
 
 
+def find_room(connections: int) -> int:
+    """How many connections this process has files for, at most so many; its limit on open files is raised as far as they need.
+
+    Where the system allows only few files, half of them are for connections.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(most // 2, most - _OTHER_FILES)
+
+
 def address_of(bound: BoundSocket) -> str:
     """Host and port of a socket, as an address on the command line."""
     host, port = bound.getsockname()[:2]
@@ -61,6 +79,7 @@ def listen(
     app: Any,
     bound: BoundSocket,
     *,
+    connections: int,
     ready: Callable[[], None],
     drain_s: float,
     on_signal: Mapping[int, Callable[[], None]],
@@ -68,12 +87,13 @@ def listen(
 ) -> None:
     """Serve an application until a signal; `ready` is called once connections are taken and signals are heeded.
 
+    At most so many `connections` are open at the same time, and further ones are closed at once.
     `beside` opens something else in the loop, which is closed when no further connections are taken.
     `on_signal` are actions of further signals, in the thread of the loop; those that were blocked until now are heeded, too.
     """
     config = uvicorn.Config(
         app,
-        http=_Bounded,
+        http=type("_Limited", (_Bounded,), {"most": connections}),
         ws="none",
         lifespan="on",
         interface="asgi3",
@@ -83,6 +103,7 @@ def listen(
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, int(drain_s)),
     )
     uvloop.run(_Server(config, ready, on_signal, beside).serve(sockets=[bound]))
@@ -144,12 +165,13 @@ class _Bounded(HttpToolsProtocol):
     What is not HTTP gets the envelope of problems. Trailers do not count as headers: a proxy in front has not looked at them.
     """
 
+    most = 1000
     _late: Any = None
     _head = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > _MAX_CONNECTIONS:
+        if len(self.connections) > self.most:
             transport.abort()
             return
         self._await_head()

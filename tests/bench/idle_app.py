@@ -21,4 +21,4 @@ app = Starlette(routes=[Route("/{path:path}", nothing, methods=["GET", "POST"])]
 if __name__ == "__main__":
     bound = bind("127.0.0.1", 0)
     print(f"OMNIGRAPH_LISTEN_ADDR=127.0.0.1:{bound.getsockname()[1]}", flush=True)
-    listen(app, bound, ready=lambda: None, drain_s=1, on_signal={})
+    listen(app, bound, connections=1000, ready=lambda: None, drain_s=1, on_signal={})

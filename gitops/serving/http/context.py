@@ -21,7 +21,11 @@ __all__ = ["GenerationSource", "HttpContext", "HttpLimits", "LogRecord", "Observ
 
 LogRecord = Mapping[str, Any]
 _MIB = 2**20
-_OF_ACTORS = {"OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": "inflight", "OMNIGRAPH_PER_ACTOR_BYTES_MAX": "inflight_bytes"}
+_VARIABLES = {
+    "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": "inflight",
+    "OMNIGRAPH_PER_ACTOR_BYTES_MAX": "inflight_bytes",
+    "OMNIGRAPH_MAX_CONNECTIONS": "connections",
+}
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 
 
@@ -56,7 +60,7 @@ class HttpLimits:
     `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory. An actor has at most
     `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
     permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
-    or takes nothing for `idle_s` seconds in the middle of a body has given up.
+    or takes nothing for `idle_s` seconds in the middle of a body has given up. `connections` are open at the same time.
     """
 
     threads: int = 4
@@ -67,12 +71,13 @@ class HttpLimits:
     hide_graphs: bool = False
     streams: int = 8
     idle_s: float = 60.0
+    connections: int = 10_000
 
 
 def read_limits(environ: Mapping[str, str], *, hide_graphs: bool = False) -> tuple[HttpLimits, tuple[str, ...]]:
     """The limits that variables set, and what is wrong with those of which the default is used instead."""
     found, problems = dict[str, Any](), list[str]()
-    for variable, name in _OF_ACTORS.items():
+    for variable, name in _VARIABLES.items():
         text = environ.get(variable, "").strip()
         if _COUNT.fullmatch(text):
             found[name] = int(text)

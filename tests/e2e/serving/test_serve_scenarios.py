@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,3 +201,15 @@ def test_25_and_26_an_actor_has_one_token_and_a_token_one_actor(cluster, environ
     file.write_text('{"default": "one"}', "utf-8")
     found = {name: str(file) if value == "FILE" else value for name, value in environ.items()}
     assert refused(cluster, environ=found) == ["token_source_invalid bearer tokens"]
+
+
+def test_a_process_takes_as_many_connections_as_it_is_told(cluster: Cluster) -> None:
+    with served(cluster, *OPEN, environ={"OMNIGRAPH_MAX_CONNECTIONS": "3"}) as server, ExitStack() as stack:
+        address = server.client.base_url.host, server.client.base_url.port or 0
+        answers = []
+        for _ in range(4):
+            client = stack.enter_context(socket.create_connection(address, timeout=30))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            with suppress(ConnectionError):
+                answers.append(client.recv(12))
+        assert [each for each in answers if each] == [b"HTTP/1.1 200"] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,7 +31,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     """Connects to a server with small bounds."""
     # Longer than any test waits.
     monkeypatch.setattr(listen, "_HEAD_S", 600)
-    monkeypatch.setattr(listen, "_MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(listen._Bounded, "most", 3)
     monkeypatch.setattr(listen, "_HEAD_BYTES", 4096)
     with ExitStack() as stack:
         port = stack.enter_context(serving(application, http=listen._Bounded))
@@ -47,6 +48,28 @@ def answer(connection: socket.socket) -> bytes:
         return connection.recv(4096)
     except ConnectionError:
         return b""
+
+
+@pytest.fixture
+def files() -> Iterator[tuple[int, int]]:
+    """The limits on open files of this process, which few of them are left of."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600, before[1]))
+    yield before
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_process_may_open_as_many_files_as_its_connections_need(files: tuple[int, int]) -> None:
+    for connections, allowed in ((50, 600), (1000, 1512)):
+        assert listen.find_room(connections) == connections
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (allowed, files[1])
+
+
+def test_where_the_system_allows_fewer_files_there_are_fewer_connections(files: tuple[int, int]) -> None:
+    if files[1] == resource.RLIM_INFINITY:
+        pytest.skip("the system allows any number of files")
+    assert listen.find_room(files[1]) == files[1] - 512
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (files[1], files[1])
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HT", HEALTH[:-2]])

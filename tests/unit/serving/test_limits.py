@@ -22,6 +22,11 @@ def test_variables_limit_the_changes_of_an_actor(environ, expected):
     assert (limits.inflight, limits.inflight_bytes, limits.hide_graphs, problems) == (*expected, True, ())
 
 
+def test_a_variable_limits_the_connections_of_a_process():
+    assert read_limits({})[0].connections == 10_000
+    assert read_limits({"OMNIGRAPH_MAX_CONNECTIONS": "70"})[0].connections == 70
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "1_000", "٣", "9" * 19])
 def test_a_variable_that_is_no_such_number_is_named_and_the_default_stays(text):
     limits, problems = read_limits({COUNT: text, BYTES: "5"})
