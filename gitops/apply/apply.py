@@ -3,7 +3,8 @@
 1. Load; any error ends here. 2. Lock. 3. Read the ledger, and record countersignatures that settle debts. 4. Settle or go on with
 what an interrupted run left. 5. Plan with the approvals that count; an open debt ends here. 6. Create the changeset, and announce
 intents. 7. Carry out the graph. 8. Settle, and write: in an atomic run that is a barrier of the graph, in another one its end.
-9. An atomic run that failed takes back what it staged. 10. Report.
+9. An atomic run that failed takes back what it staged. 10. Report. 11. Bring the
+rows of strategies on their targets in line with the ledger.
 
 A plan with several changes that cannot be taken back is carried out in parts, each a changeset of its own, until one fails.
 """
@@ -18,6 +19,7 @@ from gitops.apply.best_effort import run_best_effort
 from gitops.apply.create import announce
 from gitops.apply.entries import settle_debts
 from gitops.apply.prepare import Part, prepare
+from gitops.apply.projection import project
 from gitops.apply.report import joined, report, report_part, republished_of
 from gitops.apply.run import Run
 from gitops.apply.runner import report_interrupt
@@ -31,7 +33,7 @@ __all__ = ["apply", "may_apply"]
 
 def apply(workspace: Workspace) -> ApplyOutcome:
     """Apply what the folder declares, as far as approvals, dependencies and the live graphs allow."""
-    return in_session(workspace, "apply", StateNeed.REQUIRED, _apply)
+    return in_session(workspace, "apply", StateNeed.REQUIRED, lambda current: project(current, _apply(current)))
 
 
 def _apply(current: Session) -> ApplyOutcome:

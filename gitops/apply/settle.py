@@ -11,6 +11,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Reason, Seen
+from gitops.model.compute import intended_rows
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.model.plan import ApprovalRequirement, NodeOutcome, NodeResult, Plan
@@ -161,6 +162,9 @@ def _next_state(
             if change.action is not Action.DELETE:
                 draft.put(address, AppliedResource(change.after or "", desired.resources[address].applies_to))
                 draft.mark(address, StatusRecord(Status.APPLIED))
+                if address.kind is Kind.STRATEGY:
+                    content = desired.resources[address].content or b""
+                    draft.observe(address, intended_rows(address, content, state.observations.get(address)))
                 if address in results:
                     _observe(draft, desired, address, results[address].facts, at)
                 continue

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from gitops.apply.projection import reconcile
 from gitops.apply.runner import report_interrupt, run_graph
 from gitops.apply.tick_record import create_changeset, end_changeset, owed_by, settle_tick
 from gitops.apply.tick_targets import (
@@ -144,6 +145,7 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
                 settle_tick(current, died, targets)
             for name, target in targets.items():
                 target.create_tables()
+                reconcile(current, target, name, rules[name])
                 chosen = [each for each in rules[name] if how.selection.has(each)]
                 found += decide_all(target, chosen, workspace.clock.now(), problems)
             actions = tuple(action for each in found for action in each.actions)

@@ -18,7 +18,7 @@ from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.bot.position import LedgerPosition
 from gitops.bot.revert_message import takes_back
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
-from gitops.cluster.workspace import Governance, Hints, ProviderFactory, Stores, Workspace, by_rule
+from gitops.cluster.workspace import Governance, Hints, OpenTarget, ProviderFactory, Stores, Workspace, by_rule
 from gitops.config.cache import CompileCache
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.config.load import declared_schema
@@ -50,7 +50,7 @@ class ProjectTools:
     the declared storage, or None, and the name under which its graphs are kept. `ledger` opens only the ledger. `cache` lives as
     long as the project: it lets one run plan many requests without compiling again what they have in common. `compiler` gives
     the digest of the sources that read and compile, None if it is not known. `relist` has
-    `remote` list its refs again. `forge_kind` is the forge that the program runs with, empty if it is not known.
+    `remote` list its refs again. `forge_kind` is the forge in use, empty if it is not known; `open_target` that of workspaces.
     """
 
     store: GitStore
@@ -66,6 +66,7 @@ class ProjectTools:
     compiler: Callable[[], str | None] = lambda: None
     relist: Callable[[], bool] = lambda: False
     forge_kind: str = ""
+    open_target: OpenTarget | None = None
 
 
 class Project:
@@ -308,6 +309,7 @@ class Project:
             ),
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
             faults=tools.faults,
+            open_target=tools.open_target,
             hints=None if tools.cache is None else Hints(source_tree, tools.cache),
             vouched=position.vouched(source_tree, tools.compiler(), plain),
         )

@@ -26,9 +26,10 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
-from gitops.model.ledger import LockObservation, Status
+from gitops.model.ledger import LedgerState, LockObservation, Status
 from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
+from gitops.strategies.projection import pending_rows, place_of
 
 
 def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
@@ -66,6 +67,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
             elif view.state is not None:
                 verify_catalog(ledger, view.state, problems)
                 report_debts(open_debts(view.state), workspace.governance, problems)
+                _warn_of_pending_rows(view.state, problems)
                 for graph in sorted(view.state.vanished):
                     detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
@@ -84,6 +86,12 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         serving=seen_servers,
         diagnostics=tuple(problems),
     )
+
+
+def _warn_of_pending_rows(state: LedgerState, problems: Diagnostics) -> None:
+    for target, addresses in pending_rows(state).items():
+        detail = f"not on target {target} yet: {', '.join(addresses)}; the next apply or tick writes the rows"
+        problems.add(Code.PROJECTION_PENDING, place_of(target), detail)
 
 
 def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:

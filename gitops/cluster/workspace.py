@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from gitops.approvals.origins import made_by_no_commit
 from gitops.config.cache import CompileCache
@@ -33,6 +33,8 @@ from gitops.model.trust import TrustRoot
 if TYPE_CHECKING:
     from gitops.config.gitops_yaml import ApplyRule
     from gitops.ledger.served import ServingReports
+    from gitops.model.compute import ComputeTarget
+    from gitops.strategies.port import StrategyTarget
 
 # Facts of a result that the apply verb reads.
 DISARMED = "disarmed"
@@ -172,6 +174,9 @@ class Drain:
     evidence: str
 
 
+OpenTarget: TypeAlias = "Callable[[ComputeTarget], StrategyTarget]"
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """A cluster folder with its ledger, engine and clock.
@@ -186,7 +191,8 @@ class Workspace:
     what it restores. `atomic` lets an apply land whole or not at all; else it lands what it can. `changeset` says where the
     changes of an apply come from. What an atomic apply deletes is kept for `drain_grace` after the commit, or until every server
     that reports has let go of it. `keeps_staged` leaves what an atomic apply has staged as it is when that fails, for people to
-    look at.
+    look at. `open_target` makes a target of strategies, which connects when it is entered; it raises UsageError where this
+    machine does not know its URL, and is None where no URLs are known.
     """
 
     tree: SourceTree
@@ -213,6 +219,7 @@ class Workspace:
     changeset: ChangesetFacts | None = None
     drain_grace: timedelta = timedelta(0)
     keeps_staged: bool = False
+    open_target: OpenTarget | None = None
 
     def stamp(self) -> str:
         """The time now as RFC 3339 UTC text."""

@@ -338,6 +338,7 @@ class Code(StrEnum):
     QUERY_SERVER_UNKNOWN = "query_server_unknown"
     QUERY_SERVER_REFUSED = "query_server_refused"
     COMPUTE_TARGET_UNDECLARED = "compute_target_undeclared"
+    PROJECTION_PENDING = "projection_pending"
     REPLICA_LIMIT_EXCEEDED = "replica_limit_exceeded"
     ALREADY_RUNNING = "already_running"
     AUDIT_FAILED = "audit_failed"
@@ -359,3 +360,5 @@ class Code(StrEnum):
     TARGET_FAILED = "target_failed"
     SIGNAL_UNAVAILABLE = "signal_unavailable"
     STRATEGY_RECORD_INVALID = "strategy_record_invalid"
+    TARGET_URL_MISSING = "target_url_missing"
+    UNMANAGED_STRATEGY = "unmanaged_strategy"

@@ -52,6 +52,9 @@ signal_unavailable | E | a target does not report a signal
 compute_target_undeclared | E | a compute cluster names a target that is not declared
   the name below target is misspelt, or the target is missing below compute.targets
   -> correct the name, or declare the target: targets: {NAME: {kind: materialize, url: {env: VARIABLE}}}
+projection_pending | W | strategies are applied, and not on their target yet
+  the target did not answer, or its URL is not known where the apply ran; the ledger has the strategies
+  -> let the target answer and set the variable of its URL, then apply again; the next tick does it too
 replica_limit_exceeded | E | a compute cluster would have too many replicas
   the replicas that exist and those that a strategy wants are more, or cost more, than the limits of the cluster
   -> raise max_replicas or max_credits_per_hour of the compute cluster in cluster.yaml, or choose smaller sizes
@@ -67,4 +70,10 @@ strategy_questionable | W | a strategy does what is hardly meant
 strategy_record_invalid | E | a recorded strategy cannot be read
   the text of a strategy in the catalog has another form, or two texts of one compute cluster do not agree
   -> verify the ledger: gitops audit; then apply again, which records the strategies of cluster.yaml
+target_url_missing | E | the URL of a target is not known here
+  the environment variable that compute.targets names is not set where the command runs
+  -> set the variable, in a CI job from a secret, and repeat the command
+unmanaged_strategy | W | a target has a strategy that was never declared here
+  a person or another program wrote the row into mz_cluster_strategies
+  -> declare the strategy in cluster.yaml, delete its row on the target, or let applies do that: prune: true below the target
 """

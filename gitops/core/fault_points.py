@@ -132,5 +132,9 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "engine.mutate.staged": "the tables of a mutation are changed, no manifest names their new versions",
         "engine.mutate.before_publish": "the same, and the manifest is about to be written",
         "engine.mutate.after_publish": "the manifest of the mutation exists",
+        "strategies.before_write_rows": "strategies are applied, their rows are not on the target",
+        "strategies.after_write_rows": "the rows are on the target, the ledger does not record that",
+        "strategies.before_delete_rows": "strategies are removed, their rows are on the target",
+        "strategies.after_delete_rows": "the rows are gone, the ledger does not record that",
     }
 )

@@ -16,7 +16,20 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
 from gitops.documents.codec import Document
-from gitops.documents.forms import BOOLEAN, LINE, Form, Member, enum, integer, optional, record, variants
+from gitops.documents.forms import (
+    BOOLEAN,
+    DIGEST,
+    LINE,
+    Form,
+    Member,
+    enum,
+    integer,
+    list_of,
+    nullable,
+    optional,
+    record,
+    variants,
+)
 from gitops.documents.json_bytes import MalformedError
 from gitops.model.address import Address, strategy_address
 from gitops.model.resource import Resource
@@ -36,9 +49,13 @@ __all__ = [
     "STRATEGY",
     "ComputeRules",
     "ComputeTarget",
+    "OwnedRow",
     "StrategyText",
     "TargetKind",
     "credits_text",
+    "intended_rows",
+    "observed_rows",
+    "owned_rows",
     "read_strategies",
     "read_strategy",
     "rule_config",
@@ -93,6 +110,26 @@ class ComputeRules:
     cluster: str
     rules: tuple[StrategyRule, ...]
     limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedRow:
+    """A row of the strategies of a target that this cluster has written, or is about to.
+
+    `digest` is that of the text that the row was last written from, and `cluster_id` the id of its compute cluster then; both are
+    None as long as that is not known to be done.
+    """
+
+    address: Address
+    target: ComputeTarget
+    cluster: str
+    cluster_id: str | None = None
+    digest: str | None = None
+
+    @property
+    def strategy(self) -> str:
+        """The type of the strategy."""
+        return self.address.name
 
 
 def credits_text(value: float) -> str:
@@ -194,6 +231,56 @@ def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:
         rules = sorted((*known.rules, text.rule), key=lambda rule: type_of(rule).priority)
         found[key] = ComputeRules(key, text.target, text.cluster, tuple(rules), text.limits)
     return tuple(found.values())
+
+
+_OWNED = list_of(
+    record(
+        lambda **values: values,
+        {"target": _TARGET, "cluster": LINE, "cluster_id": nullable(LINE), "digest": nullable(DIGEST)},
+    )
+)
+_OBSERVED = "strategy"
+
+
+def owned_rows(observations: Mapping[Address, Mapping[str, Any]]) -> tuple[OwnedRow, ...]:
+    """The rows of targets that a state records as ours, by address. Raises IntegrityError `strategy_record_invalid`."""
+    found: list[OwnedRow] = []
+    for address, observation in sorted(observations.items()):
+        if observation.get("kind") == _OBSERVED:
+            try:
+                found += (OwnedRow(address, **row) for row in _OWNED.read(observation.get("rows")))
+            except MalformedError as error:
+                raise _invalid(address, f"the rows that are recorded of it cannot be read: {error}") from error
+    return tuple(found)
+
+
+def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
+    """What a state records of the rows of one strategy, for `owned_rows`."""
+    ordered = sorted(rows, key=lambda row: (row.target.name, row.cluster, row.cluster_id or ""))
+    return {
+        "kind": _OBSERVED,
+        "rows": [
+            {
+                "target": _TARGET.write(row.target),
+                "cluster": row.cluster,
+                "cluster_id": row.cluster_id,
+                "digest": row.digest,
+            }
+            for row in ordered
+        ],
+    }
+
+
+def intended_rows(address: Address, content: bytes, observed: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a state records of the rows of a strategy whose text is applied: those that are there, and the one that shall be.
+
+    It is recorded with the commit, so that a row never exists that nothing knows to be ours, wherever a run dies.
+    """
+    text = read_strategy(address, content)
+    rows = owned_rows({address: observed or {}})
+    if any((row.target.name, row.cluster) == (text.target.name, text.cluster) for row in rows):
+        return observed_rows(rows)
+    return observed_rows((*rows, OwnedRow(address, text.target, text.cluster)))
 
 
 def _invalid(address: Address, detail: str) -> IntegrityError:

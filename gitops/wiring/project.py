@@ -50,6 +50,7 @@ from gitops.wiring.repository import has_server_hook
 from gitops.wiring.requests import find_request
 from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri, open_store, workers_at
 from gitops.wiring.system import RandomIds, Setting, SystemClock
+from gitops.wiring.targets import declared_target
 from gitops.wiring.work_tree import proposed_scope
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class LocalProject(LocalRepository):
             ids=RandomIds(),
             faults=self._faults,
             forge_kind="local" if isinstance(self.remote, SelfRemote) else "",
+            open_target=partial(declared_target, os.environ if environ is None else environ),
         )
         self.project = Project(tools, self.default_ref())
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from gitops.config.cache import CompileCache
     from gitops.graph import Embedder
     from gitops.graph.port import Existence, GraphEngine
+    from gitops.model.compute import ComputeTarget
     from gitops.storage.s3 import S3Store
+    from gitops.strategies.port import StrategyTarget
 
 _BUCKET_WORKERS = 16
 _OFF = frozenset({"off", "0", "no", "false"})
@@ -79,6 +81,11 @@ def folder_workspace(
             reports=ServingReports(lambda: open_store(root)),
         )
 
+    def open_declared(target: ComputeTarget) -> StrategyTarget:
+        from gitops.wiring.targets import declared_target
+
+        return declared_target(os.environ, target)
+
     return Workspace(
         tree=FolderTree(folder, confined=True),
         config_dir=folder,
@@ -90,6 +97,7 @@ def folder_workspace(
         workers=workers,
         faults=faults,
         pid=os.getpid(),
+        open_target=open_declared,
     )
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from gitops.core.redact import Secret
-from gitops.strategies.port import StrategyTarget
+from collections.abc import Mapping
 
-__all__ = ["open_target"]
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError
+from gitops.core.redact import Secret
+from gitops.model.compute import ComputeTarget
+from gitops.strategies.port import StrategyTarget
+from gitops.strategies.projection import place_of
+
+__all__ = ["declared_target", "open_target"]
 
 
 def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
@@ -18,3 +24,13 @@ def open_target(place: str, url: Secret, *, application_name: str, query_cluster
     from gitops.materialize.target import MaterializeTarget
 
     return MaterializeTarget(Address(place, url, application_name, query_cluster))
+
+
+def declared_target(environ: Mapping[str, str], target: ComputeTarget) -> StrategyTarget:
+    """The target of a declaration, with the URL of the environment. Raises UsageError as above, and `target_url_missing`."""
+    place, url = place_of(target.name), environ.get(target.url_env)
+    if not url:
+        raise UsageError(
+            Code.TARGET_URL_MISSING, f"the environment variable {target.url_env} is not set here", path=place
+        )
+    return open_target(place, Secret(target.url_env, url), application_name=target.application_name)

@@ -183,7 +183,7 @@ def test_a_tick_without_actions_records_nothing_but_memories(make: Make) -> None
 
 def test_a_tick_is_a_changeset_and_leaves_what_is_applied_as_it_is(make: Make) -> None:
     ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
-    before = ticks.cluster.state_bytes
+    before = ticks.cluster.state.resources
     ticks.until_quiet()
     drop, create = ticks.changesets()
     assert {drop.state, create.state} == {ChangesetState.FINALIZED}
@@ -194,7 +194,7 @@ def test_a_tick_is_a_changeset_and_leaves_what_is_applied_as_it_is(make: Make) -
     run = ticks.ledger.run_of(drop.key)
     assert run is not None
     assert [node.id for node in run.nodes] == ["readiness.prod.serving", "replica.prod.serving.a"]
-    assert ticks.cluster.state_bytes == before
+    assert ticks.cluster.state.resources == before
 
 
 def test_a_tick_waits_for_a_changeset_that_is_carried_out(make: Make) -> None:
@@ -377,3 +377,15 @@ def _statements_before(ticks: Ticks, text: str, skip: int = 0) -> int:
     twin.tick()
     found = [index for index, line in enumerate(world.log[ticks.world.statements :]) if line.startswith(text)]
     return found[skip]
+
+
+def test_a_tick_brings_the_rows_of_its_targets_in_line_first(make: Make) -> None:
+    ticks = make({"serving": MAIN}, serving={"main": "50cc*"})
+    ticks.until_quiet()
+    rows = list(ticks.world.strategy_rows or ())
+    assert [(row.cluster_id, row.strategy_type) for row in rows] == [("u1", "target_size")]
+    revision = ticks.cluster.state.revision
+    ticks.world.strategy_rows = []
+    ticks.until_quiet()
+    assert [row.config for row in ticks.world.strategy_rows] == [row.config for row in rows]
+    assert ticks.cluster.state.revision == revision

@@ -1,0 +1,50 @@
+"""Strategies on a branch ledger: what is recorded of their rows is an entry that the audit accepts, and keeps what waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gitops.apply.apply import apply
+from gitops.model.address import Address
+from gitops.model.compute import owned_rows
+from gitops.model.ledger import EntryKind
+from tests.support.audited import Life, declared
+from tests.support.memory_target import MemoryTarget
+from tests.support.target_world import TargetWorld
+
+SECTION = b"""\
+compute:
+  targets: {prod: {kind: materialize, url: {env: MZ_URL}}}
+  strategies: {serving: {target: prod, target_size: {target_size: 50cc}}}
+"""
+ADDRESS = Address("strategy.serving.target_size")
+
+
+def applied(life: Life, world: TargetWorld, *, atomic: bool = False) -> None:
+    apply(replace(life.workspace(), open_target=lambda _: MemoryTarget(world), atomic=atomic))
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["best-effort", "atomic"])
+def test_the_entries_of_a_projection_are_verified(tmp_path, atomic):
+    life, world = Life(tmp_path), TargetWorld()
+    world.add_cluster("serving")
+    life.begin()
+    # The delete of a graph waits for its approval, and its author for the entries after it.
+    life.change("dora", {"cluster/cluster.yaml": declared("notes") + SECTION})
+    before = len(life.chain())
+    applied(life, world, atomic=atomic)
+    assert len(world.strategy_rows or ()) == 1
+    entries = [life.entry(number) for number in range(before + 1, len(life.chain()) + 1)]
+    assert [entry.kind for entry in entries][-2:] == [EntryKind.APPLY, EntryKind.CHANGESET]
+    assert (entries[-1].origins, entries[-1].authors) == (entries[-2].origins, entries[-2].authors)
+    assert entries[-1].origins != ()
+    (row,) = owned_rows(life.state(len(life.chain())).observations)
+    assert (row.address, row.cluster_id) == (ADDRESS, "u1")
+    assert life.audit(life.chain()[-1]).findings == ()
+    head, rows = life.chain()[-1], list(world.strategy_rows or ())
+    life.approve("ada", "graph.legacy")
+    applied(life, world, atomic=atomic)
+    assert life.audit(life.chain()[-1]).findings == ()
+    assert (head in life.chain(), world.strategy_rows) == (True, rows)
