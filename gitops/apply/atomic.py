@@ -22,9 +22,9 @@ from gitops.apply.compensate import end_rolled_back, keep, take_back
 from gitops.apply.drain import drain
 from gitops.apply.ended import Ended
 from gitops.apply.finish import settled
-from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
+from gitops.apply.land import prepare_write, settle_run, settled_intents
 from gitops.apply.run import Run
-from gitops.apply.settle import Settlement, settle, with_seen
+from gitops.apply.settle import Settlement, with_seen
 from gitops.cluster.gate import accept_approvals
 from gitops.cluster.workspace import CRASHED, DISARMED, Drain
 from gitops.core.cancel import CancelledError
@@ -162,13 +162,11 @@ class _Barriers:
     def _write_commit(self) -> None:
         """Settle on top of the ledger as it is, and write. Raises GitopsError; the journal is as before then."""
         run, current = self._run, self._run.session
-        journal, workspace, finishing = run.journal, current.workspace, self._by_phase[Effect.FINISH]
+        journal, finishing = run.journal, self._by_phase[Effect.FINISH]
         # With the commit everything is as declared, also what finishes after it.
         results = (*self.results.values(), *(NodeResult(node.id, NodeOutcome.DONE) for node in finishing))
-        at, actor = workspace.stamp(), workspace.actor
-        settled = settle(run.plan, current.desired, run.swept.state, results, at=at, actor=actor)
-        self.settled = with_opened_debts(run, settled)
-        write = prepare_write(run, self.settled)
+        self.settled = settled = settle_run(run, results)
+        write = prepare_write(run, settled)
         before = journal.mark()
         landed = sorted(c.address for c in settled.changes if c.disposition is Disposition.APPLIED)
         consumed = {approval.approval_id for approval in settled.consumed}
@@ -176,7 +174,7 @@ class _Barriers:
             Committed(write.state.revision, current.state.revision, tuple(landed), settled.converged),
             *approvals_consumed(run.plan.approvals_required, consumed),
         )
-        if not (workspace.drain_grace and finishing):
+        if not (current.workspace.drain_grace and finishing):
             self._add_drained(drain(current, journal.record, destroys=False))
         if not finishing:
             self._add_finalized(write.state.revision, converged=settled.converged)

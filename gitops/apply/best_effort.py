@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from gitops.apply.carry_out import carry_out
 from gitops.apply.ended import Ended
-from gitops.apply.land import prepare_write, settled_intents, with_opened_debts
+from gitops.apply.land import prepare_write, settle_run, settled_intents
 from gitops.apply.run import Run
-from gitops.apply.settle import Settlement, settle
+from gitops.apply.settle import Settlement
 from gitops.cluster.workspace import CRASHED
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
@@ -40,8 +40,7 @@ def run_best_effort(run: Run) -> Ended:
     """Carry out, settle, write. A fault that a test puts in may end the run as if the process had died."""
     current, workspace = run.session, run.session.workspace
     results = carry_out(run)
-    settled = settle(run.plan, current.desired, run.swept.state, results, at=workspace.stamp(), actor=workspace.actor)
-    settled = with_opened_debts(run, settled)
+    settled = settle_run(run, results)
     current.problems.extend(settled.diagnostics)
     crashed = any(result.facts.get(CRASHED) for result in results)
     if settled.publishable:

@@ -19,11 +19,10 @@ from gitops.apply.adopt import waiting_adoption
 from gitops.apply.apply import may_apply
 from gitops.apply.carry_out import carry_out
 from gitops.apply.ended import Ended
-from gitops.apply.land import with_opened_debts
+from gitops.apply.land import settle_run
 from gitops.apply.prepare import Part, make_run, may_begin
 from gitops.apply.report import joined, report, report_part, republished_of
 from gitops.apply.run import Run
-from gitops.apply.settle import settle
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.observations import warn_of_intents
 from gitops.cluster.session import Session, StateNeed, in_session
@@ -172,9 +171,7 @@ def _settle(run: Run, results: tuple[NodeResult, ...]) -> Ended:
         counted = tuple(
             NodeResult(name, NodeOutcome.DRY_RUN) if name in finishing else result for name, result in by_node.items()
         )
-    at, actor = current.workspace.stamp(), current.workspace.actor
-    settled = settle(run.plan, current.desired, run.swept.state, counted, at=at, actor=actor)
-    settled = with_opened_debts(run, settled)
+    settled = settle_run(run, counted)
     current.problems.extend(settled.diagnostics)
     reached = all(result.outcome.succeeded for result in results) if whole else settled.publishable
     return Ended(

@@ -15,17 +15,17 @@ from gitops.apply.drain import drain
 from gitops.apply.run import write_events
 from gitops.apply.settle import with_seen
 from gitops.changesets.journal import Journal
+from gitops.changesets.lifecycle import unfinished
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.model.address import Address, Kind
 from gitops.model.changeset import (
-    Changeset,
     ChangesetState,
     Drained,
     Finalized,
+    Happening,
     Member,
-    RemovalState,
     Removed,
     Runtime,
     RuntimeState,
@@ -43,29 +43,21 @@ def finish(current: Session, found: Interrupted, fence: int) -> None:
     record, intents = found.record, found.intents
     journal, at = Journal(current.workspace.stamp, record), current.workspace.stamp()
     if record.state is ChangesetState.COMMITTED:
-        waits = drain(current, record, destroys=_destroys(record))
+        waits = drain(current, record, destroys=any(a.kind in (Kind.GRAPH, Kind.SCHEMA) for a in unfinished(record)))
         journal.add(Drained(waits.waited_ms, waits.evidence))
     done: list[str] = []
     seen: dict[Address, Mapping[str, object]] = {}
-    for removal in journal.record.removals:
-        if removal.state is RemovalState.DELETED:
-            continue
-        if removal.address.kind is not Kind.GRAPH or _tried(
-            current,
-            journal,
-            removal.address,
-            partial(_delete, current, removal.address, intents.get(removal.address, ()), fence),
-        ):
-            journal.add(Removed(removal.address))
-            done.append(removal.address)
-    for member in journal.record.members:
-        if member.runtime.state is not RuntimeState.CANONICAL and _tried(
-            current, journal, member.address, partial(_migrate, current, member, fence, seen)
-        ):
-            journal.add(RuntimeUpdated(member.address, Runtime(RuntimeState.CANONICAL, updated_at=at)))
-            done.append(member.address)
-    left = [m.address for m in journal.record.members if m.runtime.state is not RuntimeState.CANONICAL]
-    left += [r.address for r in journal.record.removals if r.state is not RemovalState.DELETED]
+    members = {member.address: member for member in record.members}
+    for address in unfinished(journal.record):
+        work = partial(_delete, current, address, intents.get(address, ()), fence)
+        event: Happening = Removed(address)
+        if address in members:
+            work = partial(_migrate, current, members[address], fence, seen)
+            event = RuntimeUpdated(address, Runtime(RuntimeState.CANONICAL, updated_at=at))
+        if _tried(current, journal, address, work):
+            journal.add(event)
+            done.append(address)
+    left = unfinished(journal.record)
     if not left:
         revision, converged = current.state.revision, not record.excluded
         result = changeset_result(journal.record, state_revision=revision, converged=converged, at=at)
@@ -92,12 +84,6 @@ def settled(current: Session, intents: Iterable[Intent]) -> tuple[str, ...]:
     return tuple(intent.operation_id for intent in intents if not unmarked.intersection(intent.approval_ids))
 
 
-def _destroys(record: Changeset) -> bool:
-    """Whether what is left to do deletes data, or drops something from a graph."""
-    graphs = any(r.address.kind is Kind.GRAPH and r.state is not RemovalState.DELETED for r in record.removals)
-    return graphs or any(m.runtime.state is not RuntimeState.CANONICAL for m in record.members)
-
-
 def _tried(current: Session, journal: Journal, address: Address, work: Callable[[], None]) -> bool:
     """Whether the work could be done; if not, that is reported, and recorded the first time."""
     try:
@@ -115,7 +101,9 @@ def _tried(current: Session, journal: Journal, address: Address, work: Callable[
 
 
 def _delete(current: Session, graph: Address, intents: Sequence[Intent], fence: int) -> None:
-    """Delete the data of a graph that left the cluster, as its approvals permit. Raises GitopsError."""
+    """Delete the data of a graph that left the cluster, as its approvals permit; nothing else has any. Raises GitopsError."""
+    if graph.kind is not Kind.GRAPH:
+        return
     stores, uri = current.opened, current.opened.graph_uri(graph.name)
     with out_of_cluster(uri):
         order = delete_order(current, graph, intents)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gitops.apply.entries import make_entry
 from gitops.apply.run import Run
-from gitops.apply.settle import Settlement
+from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import with_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import DISARMED, Governance
@@ -19,7 +19,7 @@ from gitops.model.ledger import EntryKind, LedgerEntry, LedgerState
 from gitops.model.origin import Origin
 from gitops.model.plan import NodeResult
 
-__all__ = ["StateWrite", "prepare_write", "settled_intents", "with_opened_debts"]
+__all__ = ["StateWrite", "prepare_write", "settle_run", "settled_intents"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,11 @@ class StateWrite:
         run.journal.written()
 
 
-def with_opened_debts(run: Run, settled: Settlement) -> Settlement:
-    """The settlement with the debts that the emergencies of this run open; they are those of the run from now on."""
+def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
+    """What the results of a run give, with the debts that its emergencies open; they are those of the run from now on."""
+    workspace = run.session.workspace
+    at, actor = workspace.stamp(), workspace.actor
+    settled = settle(run.plan, run.session.desired, run.swept.state, results, at=at, actor=actor)
     opened = tuple(run.accepted.debts[a.approval_id] for a in settled.consumed if a.approval_id in run.accepted.debts)
     run.debts = (*run.debts, *(debt for debt in opened if debt not in run.debts))
     return replace(settled, state=with_debts(settled.state, opened))

@@ -25,7 +25,6 @@ from gitops.model.ledger import Intent
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.restore import restore_order
 from gitops.plan.probe import seen_facts
-from gitops.plan.unfinished import out_of_cluster
 
 # A fact that stays in this module.
 _UNSEEN = "unseen"
@@ -122,6 +121,9 @@ class ClusterProvider:
         self._fault_after("cluster_apply.after_schema_apply")
 
     def _delete(self, node: ExecNode, graph: str, facts: dict[str, object]) -> None:
+        # Imported late, as what a migration needs: every command loads this module.
+        from gitops.plan.unfinished import out_of_cluster
+
         work, intent = self._work, self._work.intents[node.id]
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")

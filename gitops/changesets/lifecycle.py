@@ -140,6 +140,15 @@ def pivot_done(record: Changeset) -> bool:
     return any(m.effect is Effect.PIVOT and m.runtime.state is RuntimeState.READY for m in record.members)
 
 
+def unfinished(record: Changeset) -> tuple[Address, ...]:
+    """What a changeset that is committed has still to do: deletes of what left the cluster, then drops of schemas."""
+    if record.ended or record.state in BLOCKING:
+        return ()
+    left = [removal.address for removal in record.removals if removal.state is not RemovalState.DELETED]
+    drops = (member.address for member in record.members if member.runtime.state is not RuntimeState.CANONICAL)
+    return (*left, *drops)
+
+
 def _going_on(record: Changeset | None, event: ChangesetEvent) -> Changeset:
     """The record, if something may happen to it."""
     if record is None or record.key != event.changeset:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
+from gitops.changesets.lifecycle import unfinished
 from gitops.cluster.gate import AcceptedApprovals
 from gitops.cluster.session import Session
 from gitops.core.canonical import digest
@@ -20,7 +21,7 @@ from gitops.core.errors import ConflictError, GitopsError
 from gitops.graph.port import Existence
 from gitops.ledger.port import ChangesetListing
 from gitops.model.address import Kind
-from gitops.model.changeset import Changeset, Orphan, RemovalState, RuntimeState
+from gitops.model.changeset import Changeset, Orphan
 from gitops.model.ledger import Intent
 from gitops.model.outcome import Course, OpenChangeset
 from gitops.model.plan import Plan
@@ -162,12 +163,12 @@ def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
 def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
     """What is left to do after a commit, and what of it cannot be done yet."""
     record = found.record
-    due = [r.address for r in record.removals if r.state is not RemovalState.DELETED and r.address.kind is Kind.GRAPH]
-    due += [m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL]
     members = {member.address: member for member in record.members}
-    for address in due:
+    for address in unfinished(record):
         try:
             if address not in members:
+                if address.kind is not Kind.GRAPH:
+                    continue
                 uri = current.opened.graph_uri(address.name)
                 with out_of_cluster(uri):
                     order = delete_order(current, address, found.intents.get(address, ()))

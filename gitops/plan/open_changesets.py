@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gitops.changesets.lifecycle import unfinished
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import ChangesetFacts
 from gitops.core.canonical import digest
@@ -33,8 +34,6 @@ from gitops.model.changeset import (
     ChangesetSource,
     ChangesetState,
     Member,
-    RemovalState,
-    RuntimeState,
 )
 from gitops.model.ledger import Intent
 from gitops.model.outcome import Course
@@ -205,15 +204,8 @@ def with_used(swept: Sweep, resumed: Interrupted, at: str) -> Sweep:
 def graphs_of_changesets(opened: Iterable[Changeset]) -> frozenset[str]:
     """The ids of the graphs that belong to an atomic changeset until it has ended, of those that are open."""
     atomic = (record for record in opened if record.atomic)
-    return frozenset(a.graph for record in atomic for a in _open_addresses(record) if a.graph is not None)
-
-
-def _open_addresses(record: Changeset) -> frozenset[Address]:
-    """What a changeset may still change: after its commit, what it has not finished."""
-    if record.state in BLOCKING:
-        return record.addresses
-    members = {m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL}
-    return frozenset(members | {r.address for r in record.removals if r.state is not RemovalState.DELETED})
+    left = (a for r in atomic for a in (r.addresses if r.state in BLOCKING else unfinished(r)))
+    return frozenset(a.graph for a in left if a.graph is not None)
 
 
 def live_members(record: Changeset) -> tuple[Member, ...]:

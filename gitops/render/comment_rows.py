@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gitops.changesets.lifecycle import unfinished
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
 from gitops.model.address import Address
-from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RemovalState, RuntimeState
+from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
 from gitops.plan.classes import BARRIERS
@@ -167,19 +168,11 @@ def changeset_views(records: Sequence[Changeset]) -> tuple[dict[str, Any], ...]:
             "outcome": _outcome_of(record),
             "taken_back": tuple(m.address for m in record.members if m.runtime.state is RuntimeState.COMPENSATED),
             "left_behind": tuple({"resource": each.address, "reason": each.reason} for each in record.orphaned),
-            "unfinished": unfinished(record),
+            "unfinished": tuple(sorted(unfinished(record))),
         }
         for record in records
     )
     return () if all(view["outcome"] == "applied" for view in views) else views
-
-
-def unfinished(record: Changeset) -> tuple[Address, ...]:
-    """What a changeset that is committed has still to do: deletes of graphs, and drops of schemas."""
-    if record.ended or record.state in BLOCKING:
-        return ()
-    left = [m.address for m in record.members if m.runtime.state is not RuntimeState.CANONICAL]
-    return tuple(sorted((*left, *(r.address for r in record.removals if r.state is not RemovalState.DELETED))))
 
 
 def _outcome_of(record: Changeset) -> str:
