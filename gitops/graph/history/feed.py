@@ -19,7 +19,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.history.diff import snapshot_changes
 from gitops.graph.results import FeedPage, FeedPosition, RowChange
-from gitops.graph.snapshot import ReadTarget, Snapshot, open_snapshot, unknown_type
+from gitops.graph.snapshot import Memory, ReadTarget, Snapshot, open_snapshot, unknown_type
 from gitops.graph.values import compact_json
 
 __all__ = ["FeedLimits", "feed_position", "parse_position", "position_of", "read_feed"]
@@ -38,21 +38,24 @@ class FeedLimits:
     nbytes: int = 4 * 2**20
 
 
-def feed_position(uri: str, branch: str, start: str = "now") -> FeedPosition:
+def feed_position(uri: str, branch: str, start: str = "now", memory: Memory | None = None) -> FeedPosition:
     """Where a reader begins that has the newest version (`now`), nothing (`beginning`), or a commit (`after:ID`) of the branch.
+
+    `memory` is that of `open_snapshot`.
 
     Raises UsageError for anything else; GitopsError `graph_version_gone` where versions since then are no longer kept; as
     `open_snapshot`.
     """
     word, colon, commit = start.partition(":")
     if start == "now":
-        return position_of(open_snapshot(uri, ReadTarget(branch)))
+        return position_of(open_snapshot(uri, ReadTarget(branch), memory))
     if start == "beginning":
         # The first version of a graph has no rows.
         return position_of(open_snapshot(uri, ReadTarget(branch, version=1)))
     if word != "after" or not colon:
         raise UsageError(Code.USAGE_ERROR, f"{start[:80]!r} is not a start: use now, beginning or after:COMMIT")
-    found, head = open_snapshot(uri, ReadTarget(branch, commit=commit)), open_snapshot(uri, ReadTarget(branch))
+    found = open_snapshot(uri, ReadTarget(branch, commit=commit), memory)
+    head = open_snapshot(uri, ReadTarget(branch), memory)
     if found.line != head.line:
         detail = f"branch {head.branch} has no commit {commit}; it is on branch {found.branch}"
         raise GitopsError(Code.GRAPH_VERSION_UNKNOWN, detail, path=head.root.location)
@@ -86,14 +89,17 @@ def read_feed(
     limits: FeedLimits | None = None,
     *,
     last: int | None = None,
+    memory: Memory | None = None,
 ) -> FeedPage:
     """The page after a position, of the types (`T`, `node:T`, `edge:E`) that are named, or of all; up to version `last`.
+
+    `memory` is that of `open_snapshot`.
 
     Raises GitopsError `graph_version_gone` for a gap; `graph_type_unknown` for a type that the newest version does not have; as
     `open_snapshot`.
     """
     limits = limits or FeedLimits()
-    head = open_snapshot(uri, ReadTarget(position.branch, version=last))
+    head = open_snapshot(uri, ReadTarget(position.branch, version=last), memory)
     _require_types(head, types)
     page = _Page(limits)
     base = _open_base(uri, position, head)

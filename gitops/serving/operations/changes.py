@@ -47,8 +47,11 @@ def read_changes(
 
     def read() -> dict[str, Any]:
         try:
-            position = start if isinstance(start, FeedPosition) else graph.feed_position(served.uri, *start)
-            page = graph.read_feed(served.uri, position, types, graph.FeedLimits(changes=limit))
+            position = (
+                start if isinstance(start, FeedPosition) else graph.feed_position(served.uri, *start, served.cache)
+            )
+            limits = graph.FeedLimits(changes=limit)
+            page = graph.read_feed(served.uri, position, types, limits, memory=served.cache)
         except GitopsError as error:
             if error.code not in _GAPS:
                 raise

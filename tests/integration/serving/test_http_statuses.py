@@ -24,6 +24,7 @@ from gitops.serving.http.context import HttpLimits
 from gitops.serving.http.openapi import make_document
 from gitops.serving.http.routes import ROUTES
 from gitops.serving.problem import ApiCode
+from gitops.storage.local import LocalStore
 from tests.support.pages import ROOT
 from tests.support.query_graphs import TOWNS, create, put, road, town
 from tests.support.query_server import BundleEngine, Running, generation, running, served, tokens
@@ -41,6 +42,9 @@ GRAPH = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted({*Action} -
 SERVER = Bundle(GROUPS, rules=(Rule("everything", "all", tuple(sorted(SERVER_ACTIONS))),))
 KEPT = ("getSchema", "list_queries", "applySchema", "mcp")
 """Operations on a graph that need nothing but its generation."""
+READS = ("getSnapshot", "getCommit", "getCommitChanges", "listChanges", "getBaseline", "getBlob", "export")
+READS += ("query", "read", "invoke_query")
+"""Operations that read one version of a graph, or the newest one."""
 ADA, NIL = {"Authorization": "Bearer t-ada"}, {"Authorization": "Bearer t-nil"}
 RELOADED = {"result": "unchanged", "served_revision": "ab", "offered_revision": None, "codes": []}
 
@@ -195,6 +199,28 @@ def test_a_body_that_stands_still_is_408_on_every_route_and_the_connection_ends(
             assert answer.headers["connection"] == "close"
             assert client.recv(1) == b""
     assert {operation for operation, statuses in DOCUMENTED.items() if 408 in statuses} == {each for each, _ in waiting}
+
+
+def test_no_read_lists_the_versions_of_a_graph_a_second_time(tmp_path, monkeypatch):
+    listing = LocalStore.names
+    listed: list[str] = []
+
+    def names(store: LocalStore, prefix: str) -> tuple[str, ...]:
+        listed.append(prefix)
+        return listing(store, prefix)
+
+    monkeypatch.setattr(LocalStore, "names", names)
+    with serving(graph_of(tmp_path)) as server:
+        for row in ROWS:
+            if row["operation"] not in READS:
+                continue
+            wanted = row["path"].replace(
+                "HEAD", open_snapshot(server.source.generation.graphs["towns"].uri).manifest.txn_id
+            )
+            check(send(server, row, path=wanted), row, 200)
+            listed.clear()
+            check(send(server, row, path=wanted), row, 200)
+            assert listed == [], row["operation"]
 
 
 def test_what_the_server_cannot_do_is_500_and_says_nothing_of_its_files(tmp_path):
