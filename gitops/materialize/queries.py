@@ -16,6 +16,7 @@ from gitops.core.dataclass import dataclass
 __all__ = [
     "ACTIVITY",
     "AUDIT",
+    "AUDITED",
     "CLUSTERS",
     "CRASHES",
     "CREATE_TABLES",
@@ -34,6 +35,7 @@ __all__ = [
     "PRUNE_STATES",
     "SIGNALS",
     "SIZES",
+    "SPANS",
     "STATES",
     "STORED",
     "STRATEGIES",
@@ -97,6 +99,15 @@ ACTIVITY = Query(
     """SELECT cluster_id, greatest(max(began_at), max(finished_at)) FROM mz_internal.mz_statement_execution_history_redacted
     WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
     GROUP BY cluster_id""",
+    relations=(_HISTORY,),
+)
+
+# Parameters: ids of clusters, our application name, from when on (twice).
+SPANS = Query(
+    """SELECT cluster_id, min(began_at) AS first, max(greatest(began_at, finished_at))
+    FROM mz_internal.mz_statement_execution_history_redacted
+    WHERE cluster_id = ANY(%s) AND application_name IS DISTINCT FROM %s AND (began_at >= %s OR finished_at >= %s)
+    GROUP BY cluster_id, date_trunc('minute', began_at) ORDER BY first""",
     relations=(_HISTORY,),
 )
 
@@ -211,6 +222,13 @@ AUDIT = Query(
     WHERE NOT EXISTS (SELECT 1 FROM mz_cluster_strategy_actions WHERE action_id = %s)""",
     "INSERT",
     (_ACTIONS,),
+)
+
+# Parameters: ids of clusters, from when on.
+AUDITED = Query(
+    """SELECT action_id, cluster_id, coalesce(action_sql, ''), decision_ctx, coalesce(executed, false), error_message, created_at
+    FROM mz_cluster_strategy_actions WHERE cluster_id = ANY(%s) AND created_at >= %s ORDER BY created_at, action_id""",
+    relations=(_ACTIONS,),
 )
 
 LOCK = Query("SELECT pg_try_advisory_lock(%s::bigint)")

@@ -151,6 +151,27 @@ class MaterializeTarget:
         """One statement."""
         return frozenset(owner for (owner,) in self._if_there(queries.OWNERS))
 
+    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
+        """One statement."""
+        return [
+            AuditRow(
+                action, owner, sql, context if isinstance(context, dict) else {}, executed, said, at.astimezone(UTC)
+            )
+            for action, owner, sql, context, executed, said, at in self._if_there(
+                queries.AUDITED, list(cluster_ids), since
+            )
+        ]
+
+    def activity(
+        self, cluster_ids: Collection[str], *, since: datetime
+    ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
+        """One statement."""
+        found: dict[str, list[tuple[datetime, datetime]]] = {}
+        seen = self._signals(queries.SPANS, list(cluster_ids), self._address.application_name, since, since)
+        for owner, first, last in seen:
+            found.setdefault(owner, []).append((first.astimezone(UTC), last.astimezone(UTC)))
+        return found
+
     def _if_there(self, query: queries.Query, *values: object) -> list[tuple[Any, ...]]:
         """Rows of one of the three tables, none where it is missing."""
         try:

@@ -57,7 +57,10 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of `mz_cluster_strategy_actions`: a statement, why it was given, and what came of it."""
+    """A row of `mz_cluster_strategy_actions`: a statement, why it was given, and what came of it.
+
+    `created_at` is the target's own time of the row; one that is still to be written has none.
+    """
 
     action_id: str
     cluster_id: str
@@ -65,6 +68,7 @@ class AuditRow:
     decision_ctx: Mapping[str, Any]
     executed: bool
     error_message: str | None = None
+    created_at: datetime | None = None
 
 
 class ReplicaOutcome(StrEnum):
@@ -140,6 +144,20 @@ class TargetReader(Protocol):
 
     def state_owners(self) -> frozenset[str]:
         """The cluster ids that any row of the state table has, of whatever version."""
+        ...
+
+    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
+        """The audit rows of these cluster ids from a time on, in the order of their times; none where the table is missing."""
+        ...
+
+    def activity(
+        self, cluster_ids: Collection[str], *, since: datetime
+    ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
+        """By cluster id, when statements of others ran from a time on, as far as the target remembers; in order.
+
+        One pair for each minute in which statements began: the first begin, and the last end. A statement that goes on counts
+        where it began. Raises RemoteError `signal_unavailable`.
+        """
         ...
 
 

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import re
 
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
+from gitops.strategies.decision import ActionKind
 from gitops.strategies.port import ReplicaOutcome
 
-__all__ = ["create_replica", "drop_replica", "identifier", "literal", "outcome_of"]
+__all__ = [
+    "ReplicaStatement",
+    "create_replica",
+    "drop_replica",
+    "identifier",
+    "literal",
+    "outcome_of",
+    "read_statement",
+]
 
 _MESSAGES = (
     (r"cannot create multiple replicas named ", ReplicaOutcome.EXISTS),
@@ -22,6 +32,19 @@ _MESSAGES = (
 )
 # The connection broke, the server goes down, or the statement was cancelled.
 _INDETERMINATE = re.compile(r"08...|57P0.|57014")
+_NAME = r'"((?:[^"]|"")*)"'
+_CREATE = re.compile(rf"CREATE CLUSTER REPLICA {_NAME}\.{_NAME} \(SIZE '((?:[^']|'')*)'[,)]")
+_DROP = re.compile(rf"DROP CLUSTER REPLICA (?:IF EXISTS )?{_NAME}\.{_NAME}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatement:
+    """What a statement does with a replica; a drop does not say its size."""
+
+    kind: ActionKind
+    cluster: str
+    replica: str
+    size: str | None = None
 
 
 def identifier(name: str) -> str:
@@ -42,6 +65,20 @@ def create_replica(cluster: str, replica: str, size: str) -> str:
 def drop_replica(cluster: str, replica: str) -> str:
     """The statement that drops a replica of a compute cluster, if it is there."""
     return f"DROP CLUSTER REPLICA IF EXISTS {identifier(cluster)}.{identifier(replica)}"
+
+
+def read_statement(sql: str) -> ReplicaStatement | None:
+    """The parts of a statement about a replica, also of those that other programs write; None for any other text."""
+    if made := _CREATE.match(sql):
+        cluster, replica, size = made.groups()
+        return ReplicaStatement(ActionKind.CREATE, _plain(cluster), _plain(replica), size.replace("''", "'"))
+    if dropped := _DROP.match(sql):
+        return ReplicaStatement(ActionKind.DROP, *map(_plain, dropped.groups()))
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.replace('""', '"')
 
 
 def outcome_of(message: str, state: str | None) -> ReplicaOutcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -243,10 +244,44 @@ def test_an_action_is_audited_exactly_once(world, target, fault):
     target.audit(audit("a1"))
     target.audit(audit("a1", executed=False))
     target.audit(audit("a2", executed=False))
-    rows = {row.action_id: row for row in world.audit_rows or ()}
+    rows = {row.action_id: replace(row, created_at=None) for row in world.audit_rows or ()}
     assert len(world.audit_rows or ()) == 2
     assert rows == {"a1": audit("a1"), "a2": audit("a2", executed=False)}
     json.dumps(rows["a1"].decision_ctx)
+
+
+def test_audit_rows_are_read_back_from_a_time_on_in_their_order(world, target):
+    assert target.audited(["u1"], since=ago(days=7)) == []
+    target.create_tables()
+    for name, age in (("late", 1), ("early", 3), ("old", 9)):
+        world.insert_audit(audit(name), ago(days=age))
+    world.insert_audit(replace(audit("other"), cluster_id="u2"), ago(days=1))
+    found = target.audited(["u1", "u3"], since=ago(days=7))
+    assert found == [replace(audit(name), created_at=ago(days=age)) for name, age in (("early", 3), ("late", 1))]
+    target.audit(audit("now", executed=False))
+    [written] = [row for row in target.audited(["u1"], since=ago(days=9)) if row.action_id == "now"]
+    assert written.created_at is not None
+    assert replace(written, created_at=None) == audit("now", executed=False)
+
+
+def test_activity_is_read_back_by_minutes_without_our_own(world, target):
+    owners = [world.add_cluster(name) for name in ("busy", "long", "quiet", "unasked")]
+    world.activity("busy", ago(minutes=30, seconds=-10), ago(minutes=30, seconds=-40))
+    world.activity("busy", ago(minutes=30, seconds=-20), ago(minutes=30, seconds=-25))
+    world.activity("busy", ago(minutes=10))
+    world.activity("busy", ago(minutes=20), application_name="cluster-gitops")
+    world.activity("busy", ago(days=8), ago(days=8))
+    world.activity("long", ago(days=8), ago(days=1))
+    world.activity("unasked", ago(minutes=5))
+    found = target.activity(owners[:3], since=ago(days=7))
+    assert {owner: list(spans) for owner, spans in found.items()} == {
+        owners[0]: [(ago(minutes=30, seconds=-10), ago(minutes=30, seconds=-40)), (ago(minutes=10), ago(minutes=10))],
+        owners[1]: [(ago(days=8), ago(days=1))],
+    }
+    world.hide("mz_internal.mz_statement_execution_history_redacted", "began_at")
+    with pytest.raises(RemoteError) as failure:
+        target.activity(owners, since=ago(days=7))
+    assert failure.value.code == "signal_unavailable"
 
 
 def test_an_error_of_the_target_names_what_it_said(world, target):

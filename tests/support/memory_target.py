@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -150,6 +150,31 @@ class MemoryTarget:
     def state_owners(self) -> frozenset[str]:
         return self._answer("select owners", lambda: frozenset(row[0] for row in self._world.state_rows or ()))
 
+    def audited(self, cluster_ids: Collection[str], *, since: datetime) -> Sequence[AuditRow]:
+        def read() -> list[AuditRow]:
+            rows = [row for row in self._world.audit_rows or () if row.cluster_id in cluster_ids]
+            return sorted((row for row in rows if _time(row) >= since), key=lambda row: (_time(row), row.action_id))
+
+        return self._answer("select actions", read)
+
+    def activity(
+        self, cluster_ids: Collection[str], *, since: datetime
+    ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
+        self._look()
+        needs = ("SELECT", "mz_internal.mz_statement_execution_history_redacted")
+        self._answer("select activity", lambda: None, needs)
+        found: dict[str, dict[datetime, list[tuple[datetime, datetime]]]] = {}
+        for held in self._world.clusters.values():
+            for application_name, began, finished in held.statements:
+                last = max(filter(None, (began, finished)))
+                if held.cluster_id in cluster_ids and application_name != self._application_name and last >= since:
+                    minute = began.replace(second=0, microsecond=0)
+                    found.setdefault(held.cluster_id, {}).setdefault(minute, []).append((began, last))
+        return {
+            owner: [(min(a for a, _ in each), max(b for _, b in each)) for _, each in sorted(minutes.items())]
+            for owner, minutes in found.items()
+        }
+
     def try_lock(self, key: str) -> bool | None:
         def take() -> bool | None:
             if not self._world.locks:
@@ -231,7 +256,7 @@ class MemoryTarget:
             if rows is None:
                 raise Refused('relation "mz_cluster_strategy_actions" does not exist', "42P01")
             if all(each.action_id != row.action_id for each in rows):
-                rows.append(replace(row, decision_ctx=_stored(row.decision_ctx)))
+                rows.append(replace(row, decision_ctx=_stored(row.decision_ctx), created_at=self._world.now))
 
         self._answer("audit", insert, ("INSERT", "mz_cluster_strategy_actions"))
 
@@ -316,6 +341,11 @@ class MemoryTarget:
 
 def _pair(row: StrategyRow) -> tuple[str, str]:
     return row.cluster_id, row.strategy_type
+
+
+def _time(row: AuditRow) -> datetime:
+    assert row.created_at is not None
+    return row.created_at
 
 
 def _hydrated(cluster: HeldCluster) -> frozenset[str]:

@@ -8,7 +8,7 @@ time, and any statement can fail before or after it was carried out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import count
@@ -16,7 +16,7 @@ from typing import Any
 
 from gitops.strategies.port import AuditRow, StrategyRow
 from gitops.strategies.signals import SizeTable
-from tests.support.strategies import SIZES
+from tests.support.strategies import NOW, SIZES
 
 __all__ = ["Fault", "HeldCluster", "HeldReplica", "TargetWorld", "fresh_world"]
 
@@ -56,9 +56,13 @@ class HeldCluster:
 
 @dataclass(slots=True)
 class TargetWorld:
-    """A target. `statements` counts what it was asked; `faults` says what happens at which of them, counted from 1."""
+    """A target. `statements` counts what it was asked; `faults` says what happens at which of them, counted from 1.
+
+    `now` is the time that it gives to rows.
+    """
 
     hydration_ticks: int = 2
+    now: datetime = NOW
     sizes: SizeTable = SIZES
     locks: bool = True
     reachable: bool = True
@@ -172,6 +176,10 @@ class TargetWorld:
     def insert_state(self, cluster_id: str, version: int, payload: Mapping[str, Any], at: datetime | None) -> None:
         """Another program writes a row."""
         self.state_rows = [*(self.state_rows or []), (cluster_id, version, payload, at)]
+
+    def insert_audit(self, row: AuditRow, at: datetime) -> None:
+        """A row of an earlier tick, or of another program."""
+        self.audit_rows = [*(self.audit_rows or []), replace(row, created_at=at)]
 
 
 def fresh_world(**clusters: Mapping[str, str]) -> TargetWorld:

@@ -188,6 +188,12 @@ class ServerWorld:
         """Another program writes a row."""
         self._insert("public.mz_cluster_strategy_state", cluster_id, version, Jsonb(dict(payload)), at)
 
+    def insert_audit(self, row: AuditRow, at: datetime) -> None:
+        """A row of an earlier tick, or of another program."""
+        context = Jsonb(dict(row.decision_ctx))
+        values = (row.action_id, row.cluster_id, row.action_sql, context, row.executed, row.error_message, at)
+        self._insert("public.mz_cluster_strategy_actions", *values)
+
     @property
     def strategy_rows(self) -> list[StrategyRow]:
         """All rows of the table."""

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.core.errors import BugError
-from gitops.strategies.statements import create_replica, drop_replica, identifier, literal, outcome_of
+from gitops.strategies.statements import (
+    ReplicaStatement,
+    create_replica,
+    drop_replica,
+    identifier,
+    literal,
+    outcome_of,
+    read_statement,
+)
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
@@ -24,6 +32,26 @@ def test_a_quoted_text_ends_where_it_ends(name):
         assert (quoted[0], quoted[-1]) == (mark, mark)
         assert quoted[1:-1].replace(mark * 2, "").count(mark) == 0
         assert quoted[1:-1].replace(mark * 2, mark) == name
+
+
+@given(NAMES, NAMES, NAMES)
+def test_a_statement_is_read_back_as_it_was_made(cluster, replica, size):
+    assert read_statement(create_replica(cluster, replica, size)) == ReplicaStatement("create", cluster, replica, size)
+    assert read_statement(drop_replica(cluster, replica)) == ReplicaStatement("drop", cluster, replica)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ('CREATE CLUSTER REPLICA "c"."r" (SIZE \'1\', DISK = true)', ReplicaStatement("create", "c", "r", "1")),
+        ('DROP CLUSTER REPLICA "c"."r"', ReplicaStatement("drop", "c", "r")),
+        ('DROP CLUSTER REPLICA "c"."r"; DROP TABLE t', None),
+        ('DROP CLUSTER "c"', None),
+        ("", None),
+    ],
+)
+def test_statements_of_other_programs_are_read_and_other_texts_are_not(sql, expected):
+    assert read_statement(sql) == expected
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
