@@ -194,6 +194,8 @@ class MemoryTarget:
         self._answer("create tables", create)
 
     def replace_strategies(self, rows: Collection[StrategyRow], *, at: datetime) -> None:
+        if not rows:
+            return
         pairs = {(row.cluster_id, row.strategy_type) for row in rows}
         there = self._answer("select times", lambda: [row for row in self._strategy_rows() if _pair(row) in pairs])
         at = max((at, *(row.updated_at + _TICK for row in there if row.updated_at is not None)))
@@ -216,11 +218,14 @@ class MemoryTarget:
             rows = self._state_rows()
             self._world.state_rows = [row for row in rows if (row[0], row[2].get("strategy_type")) not in pairs]
 
-        self._answer("delete strategies", delete)
-        self._answer("delete states", delete_states)
+        if pairs:
+            self._answer("delete strategies", delete)
+            self._answer("delete states", delete_states)
 
     def replace_states(self, cluster_id: str, states: Iterable[StrategyState], *, at: datetime) -> None:
         payloads = {state.strategy.value: _stored(state.payload) for state in states}
+        if not payloads:
+            return
 
         def ours(row: tuple[str, int, Mapping[str, Any], datetime | None]) -> bool:
             return row[0] == cluster_id and row[2].get("strategy_type") in payloads
@@ -323,10 +328,11 @@ class MemoryTarget:
             raise Refused("something unexpected happened")
         if fault is Fault.CANCELLED:
             raise Refused("canceling statement due to statement timeout", "57014")
-        value = effect()
-        if fault is Fault.CUT_AFTER:
-            raise Cut("server closed the connection unexpectedly")
-        return value
+        try:
+            return effect()
+        finally:
+            if fault is Fault.CUT_AFTER:
+                raise Cut("server closed the connection unexpectedly")
 
     def _strategy_rows(self) -> list[StrategyRow]:
         if self._world.strategy_rows is None:

@@ -139,6 +139,10 @@ class TargetWorld:
         """Let the next statement fail, or the one `after` so many."""
         self.faults[self.statements + 1 + after] = fault
 
+    def forget_faults(self) -> None:
+        """Let no statement fail."""
+        self.faults.clear()
+
     def hide(self, relation: str, column: str) -> None:
         """The target is of another version, in which a relation lacks a column."""
         self.missing.add(f"{relation}({column})")

@@ -46,7 +46,7 @@ class ServerWorld:
         """Begin again: nothing is there but the sizes and the clusters of the system."""
         self._proxy.start()
         self._proxy.silent, self._proxy.says = False, None
-        self._proxy.faults.clear()
+        self.forget_faults()
         self._database.execute(self._script)
         if self._one("SELECT to_regproc('pg_catalog.stand_in_lock')")[0] is not None:
             self._database.execute("ALTER FUNCTION pg_catalog.stand_in_lock(bigint) RENAME TO pg_try_advisory_lock")
@@ -129,16 +129,19 @@ class ServerWorld:
         """What the newest status of its two processes says; when it is offline, that is one of them."""
         held = self._replica(cluster, replica)
         rows = self._one("SELECT count(*) FROM mz_internal.mz_cluster_replica_status_history")
-        at = datetime.fromisoformat("2026-01-01T00:00:00Z") + timedelta(seconds=rows[0])
+        at = datetime.fromisoformat("2027-01-01T00:00:00Z") + timedelta(seconds=rows[0])
         for process in (0, 1) if online else (1,):
             self._status(held, process, "online" if online else "offline", None, at)
 
     def crash(self, cluster: str, replica: str, reason: str, at: datetime, processes: int = 1) -> None:
-        """Each process of the replica reports that it went offline, all at the same time."""
+        """Each process of the replica reports that it went offline, all at the same time; it has to hydrate again."""
         held = self._replica(cluster, replica)
+        self._database.execute(
+            "UPDATE mz_internal.mz_hydration_statuses SET hydrated = false WHERE replica_id = %s", (held,)
+        )
         for process in range(processes):
             self._status(held, process, "offline", reason, at)
-            self._status(held, process, "online", None, at + timedelta(seconds=1))
+        self.set_online(cluster, replica, online=False)
 
     def activity(
         self, cluster: str, began: datetime, finished: datetime | None = None, application_name: str = "app"
@@ -151,6 +154,10 @@ class ServerWorld:
         """Let the next statement fail, or the one `after` so many."""
         self._proxy.says = says
         self._proxy.faults[self._proxy.statements + 1 + after] = fault
+
+    def forget_faults(self) -> None:
+        """Let no statement fail."""
+        self._proxy.faults.clear()
 
     def hide(self, relation: str, column: str) -> None:
         """The target is of another version, in which a relation lacks a column."""
