@@ -155,7 +155,7 @@ def resident_kib(pid: int) -> int:
 
 
 def test_connections_that_do_nothing_take_bounded_memory_and_leave_the_others_alone(folder: Path) -> None:
-    count = min(4000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
+    count = min(9990, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 500)
     with serving("--cluster", str(folder), "--unauthenticated", "--quiet") as server:
         body = {"params": {"h": "p7"}}
         ask = "/graphs/knowledge/queries/find_person"
