@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from gitops.init.adopt import FoundCluster, find_cluster, find_path
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
 from gitops.init.files import INSTALL_FOLDER, FileState, ForgeKind, InitOutcome, InitRequest, PublicKey
 from gitops.init.files import init as plan_files
-from gitops.init.files import upgrade as plan_upgrade
 from gitops.init.steps import Step, next_steps, upgrade_steps
+from gitops.init.upgrade import dependencies_of_jobs
+from gitops.init.upgrade import upgrade as plan_upgrade
 from gitops.init.wheel import install_files, running_wheel
 from gitops.render.text import diagnostic_lines
 from gitops.wiring.repository import Checkout, make_key, open_checkout, read_public_key
@@ -49,8 +51,10 @@ def init(options: argparse.Namespace) -> int:
     request, templates = _request(options, checkout, ask), read_templates()
     # Hooks run the installed program; jobs install what the repository contains.
     has_jobs = request.forge is not ForgeKind.HOOKS
-    install = install_files(running_wheel(), templates["requirements.txt"]) if has_jobs else {}
-    outcome = plan_files(request, templates, install, lambda path: read_file(checkout.root, path))
+    read = partial(read_file, checkout.root)
+    wanted = dependencies_of_jobs(templates, read, strategies=options.strategies)
+    install = install_files(running_wheel(), wanted) if has_jobs else {}
+    outcome = plan_files(request, templates, install, read)
     private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
     lines = [] if options.no_signing or options.dry_run else _sign_commits(options, checkout)
     lines += _found_lines(request.path, request.found)
@@ -60,12 +64,15 @@ def init(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
-    """Renew what jobs install, to the version that runs."""
-    templates, root = read_templates(), checkout.root
-    install = install_files(running_wheel(), templates["requirements.txt"])
-    outcome = plan_upgrade(install, templates, lambda path: read_file(root, path), list_files(root, INSTALL_FOLDER))
+    """Renew what jobs install, to the version that runs; with `--strategies`, add the jobs of ticks."""
+    templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
+    install = install_files(running_wheel(), dependencies_of_jobs(templates, read, strategies=strategies))
+    present = list_files(checkout.root, INSTALL_FOLDER)
+    outcome = plan_upgrade(install, templates, read, present, strategies=strategies)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
-    return _finish(options, checkout, outcome, upgrade_steps(gitops.__version__) if changed else (), [])
+    added = [file.path for file in outcome.files if file.state is FileState.NEW]
+    steps = upgrade_steps(gitops.__version__, added) if changed else ()
+    return _finish(options, checkout, outcome, steps, [])
 
 
 def _finish(
@@ -169,6 +176,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         branch=options.branch or checkout.branch() or "main",
         storage=options.storage,
         action=options.action,
+        strategies=options.strategies,
         enterprise=forge == ForgeKind.GITHUB and not _on_github_cloud(checkout.host),
     )
 

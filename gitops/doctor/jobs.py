@@ -22,9 +22,10 @@ _TRIGGERS = {
     "verify": ("merge_group",),
     "sweep": ("schedule",),
     "drift": ("schedule",),
+    "tick": ("schedule",),
 }
 _NEEDED = ("plan", "apply", "sweep")
-_CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|verify|sweep|drift)\b")
+_CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|verify|sweep|drift|tick)\b")
 ACTION = re.compile(r"(^|/)gitops(@|$)")
 CHECKOUT = re.compile(r"actions/checkout")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")
@@ -236,7 +237,7 @@ def _execution(job: BotJob) -> Iterator[DoctorFinding]:
     else:
         detail = "the checkout is shallow: the bot fetches the rest in every run"
         yield warning("jobs.depth", detail, "actions/checkout with fetch-depth: 0", job.place)
-    for form in (job.form, job.workflow) if job.verb in ("apply", "sweep") else ():
+    for form in (job.form, job.workflow) if job.verb in ("apply", "sweep", "tick") else ():
         group = form.get("concurrency")
         if isinstance(group, dict) and group.get("cancel-in-progress") not in (None, False):
             detail = "a newer run cancels a running apply; it is recovered, but time is lost"

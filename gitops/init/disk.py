@@ -26,10 +26,14 @@ _TEMPLATES = (
     "cluster/notes.gq",
     "github/gitops-plan.yml",
     "github/gitops.yml",
+    "github/gitops-strategies.yml",
     "gitlab/gitlab-ci.yml",
     "gitlab/gitops.gitlab-ci.yml",
+    "gitlab/gitops-strategies.gitlab-ci.yml",
     "gitea/gitops.yml",
+    "gitea/gitops-strategies.yml",
     "requirements.txt",
+    "requirements-materialize.txt",
 )
 _ACTION = "action.yml"
 _MAX = 16 * 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 
@@ -24,16 +24,21 @@ from gitops.model.address import is_name
 from gitops.storage.address import StorageRootError, parse_storage
 
 __all__ = [
+    "ACTION_FOLDERS",
     "INSTALL_FOLDER",
+    "LOCAL_ACTION",
+    "PAUSE_SWITCH",
     "REQUIREMENTS",
+    "STRATEGIES_PIPELINES",
     "FileState",
     "ForgeKind",
     "InitFile",
     "InitOutcome",
     "InitRequest",
     "PublicKey",
+    "fill",
     "init",
-    "upgrade",
+    "values_of_bot",
 ]
 
 INSTALL_FOLDER = ".gitops/install"
@@ -52,7 +57,9 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._+@/-]*", re.ASCII)
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _GRAPH = "notes"
 # GitHub's newer `$/` means the same, but neither its own servers for enterprises nor Gitea know it everywhere.
-_LOCAL = " # zizmor: ignore[self-repository]"
+LOCAL_ACTION = "./{} # zizmor: ignore[self-repository]"
+"""How a workflow names an action in a folder of its repository."""
+PAUSE_SWITCH = "vars.GITOPS_PAUSED != 'true'"
 
 
 class ForgeKind(StrEnum):
@@ -64,7 +71,7 @@ class ForgeKind(StrEnum):
     HOOKS = "hooks"
 
 
-_ACTION_FOLDERS: Mapping[ForgeKind, str] = {
+ACTION_FOLDERS: Mapping[ForgeKind, str] = {
     ForgeKind.GITHUB: ".github/actions/gitops",
     ForgeKind.GITEA: ".gitea/actions/gitops",
 }
@@ -98,7 +105,7 @@ class InitRequest:
 
     `accounts` pairs accounts of the forge (`github:583231`) with approvers. `action` is where workflows find the action: a copy
     in the repository, or one pinned by commit. `enterprise`: GitHub is a server of one's own, which lacks some keys of workflows.
-    `found` is what the cluster folder has already.
+    `found` is what the cluster folder has already. With `strategies` the jobs carry out ticks, and get what reaches a target.
     """
 
     cluster: str
@@ -114,6 +121,7 @@ class InitRequest:
     storage: str | None = None
     action: str | None = None
     enterprise: bool = False
+    strategies: bool = False
     found: FoundCluster = field(default_factory=FoundCluster)
 
 
@@ -168,7 +176,8 @@ def init(
         else:
             state = FileState.SAME if before == content else FileState.DIFFERS
         if state is FileState.DIFFERS:
-            renew = "; gitops init --upgrade renews it" if path in install else ""
+            extra = " --strategies" if request.strategies else ""
+            renew = f"; gitops init --upgrade{extra} renews it" if path in install else ""
             found.add(Code.INIT_FILE_DIFFERS, path, f"{path} exists with other content; it was not changed{renew}")
         files.append(InitFile(path, content, state, before))
     effective = {f.path: f.content if f.before is None else f.before for f in files}
@@ -180,29 +189,6 @@ def init(
     except GitopsError as error:
         found.add_error(error)
     return InitOutcome(tuple(files), tuple(found))
-
-
-def upgrade(
-    install: Mapping[str, bytes],
-    templates: Mapping[str, str],
-    existing: Callable[[str], bytes | None],
-    present: Iterable[str],
-) -> InitOutcome:
-    """What renews the installation of the jobs: `install`, and the copies of the action that the repository has.
-
-    `present` are the names in the folder of the installation: a wheel of another version is obsolete. `templates` and
-    `existing` are those of `init`. Workflows are not changed: they say when the bot runs, not what is installed.
-    """
-    actions = (f"{folder}/action.yml" for folder in _ACTION_FOLDERS.values())
-    copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
-    files = []
-    for path, content in sorted({**install, **copies}.items()):
-        before = existing(path)
-        changed = FileState.NEW if before is None else FileState.RENEWED
-        files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))
-    wheels = {f"{INSTALL_FOLDER}/{name}" for name in present if name.endswith(".whl")}
-    files += [InitFile(path, b"", FileState.OBSOLETE, existing(path)) for path in sorted(wheels - install.keys())]
-    return InitOutcome(tuple(files))
 
 
 def _check(request: InitRequest) -> None:
@@ -249,12 +235,13 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         # The bot, then the approvers.
         DEFAULT_SIGNERS: "".join(f'{who} namespaces="git" {key.kind} {key.blob}\n' for who, key in people).encode(),
     }
-    for path, name in {**_cluster_files(request), **_PIPELINES[request.forge]}.items():
+    pipelines = {**_PIPELINES[request.forge], **(STRATEGIES_PIPELINES[request.forge] if request.strategies else {})}
+    for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
     if request.found.graphs:
         made[next(iter(_cluster_files(request)))] = _declare(request).encode()
-    if request.forge in _ACTION_FOLDERS and request.action is None:
-        made[f"{_ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
+    if request.forge in ACTION_FOLDERS and request.action is None:
+        made[f"{ACTION_FOLDERS[request.forge]}/action.yml"] = templates["action.yml"].encode()
     return made
 
 
@@ -309,18 +296,30 @@ _PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
     },
     ForgeKind.HOOKS: {},
 }
+STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
+    ForgeKind.GITHUB: {".github/workflows/gitops-strategies.yml": "github/gitops-strategies.yml"},
+    ForgeKind.GITEA: {".gitea/workflows/gitops-strategies.yml": "gitea/gitops-strategies.yml"},
+    ForgeKind.GITLAB: {".gitlab/gitops-strategies.gitlab-ci.yml": "gitlab/gitops-strategies.gitlab-ci.yml"},
+    ForgeKind.HOOKS: {},
+}
+"""The jobs that carry out ticks, by path, with the names of their templates."""
 
 
 def _fill(request: InitRequest, template: str) -> bytes:
-    """Fill in a template, and leave out the lines that this request does not need."""
-    values = _values(request)
     flags = {
         "accounts": bool(request.accounts),
         "cloud": not request.enterprise,
         "forge": request.forge is not ForgeKind.HOOKS,
         "pause": True,
+        "secrets": request.strategies or request.storage is not None,
         "storage": request.storage is not None,
+        "strategies": request.strategies,
     }
+    return fill(template, _values(request), flags)
+
+
+def fill(template: str, values: Mapping[str, str], flags: Mapping[str, bool]) -> bytes:
+    """Fill in a template, and leave out the lines whose flag is not set."""
     lines: list[str] = []
     for line in template.splitlines(keepends=True):
         rest = line
@@ -334,14 +333,18 @@ def _fill(request: InitRequest, template: str) -> bytes:
     return "".join(lines).encode()
 
 
+def values_of_bot(bot: str) -> dict[str, str]:
+    """Name and address of the author of the bot's commits, for templates; `bot` is its principal."""
+    return {"BOT_NAME": bot.partition("@")[0], "BOT_EMAIL": bot if "@" in bot else f"{bot}@localhost"}
+
+
 def _values(request: InitRequest) -> Mapping[str, str]:
     return {
         "ACCOUNTS": ", ".join(f'"{account}": {_scalar(who)}' for account, who in request.accounts),
-        "ACTION": request.action or f"./{_ACTION_FOLDERS.get(request.forge)}{_LOCAL}",
+        "ACTION": request.action or LOCAL_ACTION.format(ACTION_FOLDERS.get(request.forge)),
         "APPROVERS": ", ".join(_scalar(name) for name, _ in request.approvers),
         "BOT": _scalar(request.bot),
-        "BOT_EMAIL": request.bot if "@" in request.bot else f"{request.bot}@localhost",
-        "BOT_NAME": request.bot.partition("@")[0],
+        **values_of_bot(request.bot),
         "BRANCH": request.branch,
         "BRANCH_VALUE": _scalar(request.branch),
         "CLUSTER": request.cluster,
@@ -353,7 +356,7 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "PATH_VALUE": _scalar(request.path),
         "REPOSITORY": _scalar(request.repository),
         "STORAGE": json.dumps(request.storage, ensure_ascii=False),
-        "SWITCH": "vars.GITOPS_PAUSED != 'true'",
+        "SWITCH": PAUSE_SWITCH,
     }
 
 

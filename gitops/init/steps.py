@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 
 from gitops.core.dataclass import dataclass
-from gitops.init.files import REQUIREMENTS, ForgeKind, InitRequest
+from gitops.init.files import REQUIREMENTS, STRATEGIES_PIPELINES, ForgeKind, InitRequest
 
 __all__ = ["Step", "next_steps", "upgrade_steps"]
 
@@ -35,6 +36,8 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
             before, after = _gitlab(request, key)
         case ForgeKind.GITEA:
             before, after = _gitea(request, key)
+    if request.strategies:
+        after += _strategies(request.forge, server or "SERVER")
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)
@@ -62,13 +65,50 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
     return tuple(steps)
 
 
-def upgrade_steps(version: str) -> tuple[Step, ...]:
-    """What is left after the installation of the jobs was renewed to a version."""
+def upgrade_steps(version: str, added: Collection[str] = ()) -> tuple[Step, ...]:
+    """What is left after the installation of the jobs was renewed to a version, and the files `added` were made."""
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
+    forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
     return (
         Step("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
+        *(_join_strategies(kind) for kind in forges),
         Step(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
+        *(step for kind in forges for step in _strategies(kind, "SERVER")),
     )
+
+
+def _join_strategies(forge: ForgeKind) -> Step:
+    """What the other jobs need, which `init --upgrade` does not change."""
+    if forge is ForgeKind.GITLAB:
+        return Step(
+            "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
+            ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
+        )
+    return Step(
+        f"In .{forge}/workflows/gitops.yml give the action of the jobs that apply and sweep the target too:"
+        " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it the next tick brings a merged change of strategies to the target"
+    )
+
+
+def _strategies(forge: ForgeKind, server: str) -> list[Step]:
+    """How the first tick comes about."""
+    target = "the address of the Materialize target, of an account with the grants of docs/strategies.md"
+    match forge:
+        case ForgeKind.GITHUB:
+            return [
+                Step(f"Add the secret MZ_URL to the environment: {target}", ("gh secret set MZ_URL --env gitops",)),
+                Step("See what a tick would do", ("gh workflow run gitops-strategies.yml", "gh run watch")),
+            ]
+        case ForgeKind.GITLAB:
+            schedule = (
+                "Add a schedule every five minutes with the variable GITOPS_VERB = tick (Build > Pipeline schedules)"
+            )
+            return [Step(f"Add the variable MZ_URL, masked and protected: {target}"), Step(schedule)]
+        case ForgeKind.GITEA:
+            return [Step(f"Add the secret MZ_URL: {target}")]
+        case ForgeKind.HOOKS:
+            tick = shlex.join(("gitops", "bot", "tick", "--scheduled", "--repo", server))
+            return [Step("On the server, run this every five minutes (docs/strategies.md has a timer)", (tick,))]
 
 
 def _git(*words: str) -> str:

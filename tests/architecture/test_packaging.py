@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 import gitops
 from gitops.init.wheel import running_wheel
 from tests.support.pages import ROOT
-from tests.support.runtime_lock import LOCK, SERVE_LOCK, runtime_lock, serve_lock
+from tests.support.runtime_lock import EXTRA_LOCKS, LOCK, extra_lock, runtime_lock
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +89,14 @@ def test_the_wheel_for_jobs_is_what_a_build_packs(wheel):
 
 def test_the_locks_are_that_of_the_tests():
     assert LOCK.read_text(encoding="utf-8") == runtime_lock(), "run `python -m tests.support.runtime_lock`"
-    assert SERVE_LOCK.read_text(encoding="utf-8") == serve_lock(), "run `python -m tests.support.runtime_lock`"
+    for extra, place in EXTRA_LOCKS.items():
+        assert place.read_text(encoding="utf-8") == extra_lock(extra), "run `python -m tests.support.runtime_lock`"
 
 
-@pytest.mark.parametrize(("extras", "locks"), [(("s3",), [LOCK]), (("s3", "serve"), [LOCK, SERVE_LOCK])])
-def test_a_lock_is_complete(extras, locks):
+@pytest.mark.parametrize("extras", [("s3",), ("s3", "materialize"), ("s3", "serve")])
+def test_a_lock_is_complete(extras):
     """Every package that the installed ones require on this machine, with the version that the tests ran."""
-    locked = locked_packages(*locks)
+    locked = locked_packages(LOCK, *(EXTRA_LOCKS[extra] for extra in extras if extra in EXTRA_LOCKS))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     wanted, seen = [Requirement(text) for text in texts], set()
@@ -151,7 +152,7 @@ for room in ("serving", "server", "wiring", "policy"):
 
 def test_a_container_that_serves_has_what_the_servers_import():
     """With all other packages hidden, all modules of the servers are imported."""
-    command = (sys.executable, "-c", IMPORTS, "cluster-gitops", *locked_packages(LOCK, SERVE_LOCK))
+    command = (sys.executable, "-c", IMPORTS, "cluster-gitops", *locked_packages(LOCK, EXTRA_LOCKS["serve"]))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 

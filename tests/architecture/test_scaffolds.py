@@ -24,7 +24,8 @@ VARIANTS = [
         ("plain", {}),
         ("storage", {"storage": "s3://bucket/brain", "branch": "release/2.x"}),
         ("pinned", {"action": PINNED, "path": "."}),
-        ("enterprise", {"enterprise": True}),
+        ("enterprise", {"enterprise": True, "strategies": True}),
+        ("strategies", {"storage": "s3://bucket/brain", "strategies": True}),
     )
     if forge == "github" or name != "enterprise"
 ]
@@ -103,11 +104,13 @@ def test_the_action_is_clean(tmp_path):
     assert _complaints(_lay(tmp_path / "repo", files)) == []
 
 
-@pytest.mark.parametrize("given", [{}, {"storage": "s3://bucket/brain"}], ids=["plain", "storage"])
+@pytest.mark.parametrize(
+    "given", [{}, {"storage": "s3://bucket/brain", "strategies": True}], ids=["plain", "strategies"]
+)
 def test_pipelines_of_gitlab_fit_their_schema(given, tmp_path):
     files = made("gitlab", **given)
     paths = []
-    for path in (".gitlab-ci.yml", ".gitlab/gitops.gitlab-ci.yml"):
+    for path in (path for path in files if path.startswith(".gitlab")):
         place = tmp_path / path
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(files[path])
@@ -160,7 +163,7 @@ def test_a_broken_pipeline_of_gitlab_is_seen(tmp_path):
 
 def _jobs(forge):
     folder = ".github" if forge == "github" else ".gitea"
-    files = made(forge, storage="s3://bucket/brain")
+    files = made(forge, storage="s3://bucket/brain", strategies=True)
     for path in files:
         if path.startswith(f"{folder}/workflows/"):
             form = yaml.safe_load(files[path])
@@ -227,6 +230,29 @@ def test_applies_wait_for_each_other_and_are_never_cancelled():
             "cancel-in-progress": False,
             "queue": "max",
         }
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_only_the_jobs_that_reach_a_target_have_its_address(forge):
+    having = {
+        step["with"]["verb"]
+        for *_, job in _jobs(forge)
+        for step in job["steps"]
+        if step.get("env", {}).get("MZ_URL") == "${{ secrets.MZ_URL }}"
+    }
+    assert having == {"command", "apply", "sweep", "tick"}
+    assert not any(b"MZ_URL" in text for path, text in made(forge).items() if "/workflows/" in path)
+
+
+@pytest.mark.parametrize("forge", ["github", "gitea"])
+def test_ticks_come_every_five_minutes_and_by_hand_they_carry_out_nothing(forge):
+    form = yaml.safe_load(made(forge, strategies=True)[f".{forge}/workflows/gitops-strategies.yml"])
+    started = form.get("on", form.get(True))
+    assert started["schedule"] == [{"cron": "*/5 * * * *"}]
+    assert started["workflow_dispatch"]["inputs"]["mode"]["default"] == "dry-run"
+    assert form["concurrency"]["cancel-in-progress"] is False
+    assert {right for job in form["jobs"].values() for right in job["permissions"].items()} == {("contents", "write")}
+    assert all(job["timeout-minutes"] <= 15 for job in form["jobs"].values())
 
 
 def test_pushes_of_the_bot_start_nothing():

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 
 FAKE = ROOT / "tests/support/actions/fake_python.py"
 HOSTILE = "s3://$(touch canary)/`touch canary`\"; touch canary; '"
-SECRETS = {"GITOPS_SIGNING_KEY": "the key", "GITOPS_TOKEN": "the token"}
+SECRETS = {"GITOPS_SIGNING_KEY": "the key", "GITOPS_TOKEN": "the token", "MZ_URL": "the target"}
 
 
 def _environ(folder: Path) -> dict[str, str]:
@@ -53,15 +53,19 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("name", EVENTS)
-def test_an_event_of_gitea_starts_its_verbs(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "workflow"), [*((name, "gitops") for name in EVENTS), ("schedule", "gitops-strategies")]
+)
+def test_an_event_of_gitea_starts_its_verbs(name: str, workflow: str, tmp_path: Path) -> None:
     payload, verbs, ref = EVENTS[name]
+    if workflow == "gitops-strategies":
+        verbs = ["tick"]
     workspace = tmp_path / "work"
-    for path, content in made("gitea").items():
+    for path, content in made("gitea", strategies=True).items():
         place = workspace / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-    form = yaml.safe_load((workspace / ".gitea/workflows/gitops.yml").read_text())
+    form = yaml.safe_load((workspace / f".gitea/workflows/{workflow}.yml").read_text())
     checkouts: list[dict[str, str]] = []
     job = Job(
         folder=tmp_path,
@@ -84,6 +88,7 @@ def test_an_event_of_gitea_starts_its_verbs(name: str, tmp_path: Path) -> None:
     for seen in _seen(tmp_path):
         assert seen["environ"]["GITOPS_TOKEN"] == "the token"
         assert seen["key"] == "the key\n"
+        assert seen["environ"].get("MZ_URL") == (None if seen["arguments"][1] in ("plan", "drift") else "the target")
     assert not list(tmp_path.rglob("canary"))
     assert not list(job.temp.iterdir())
 
@@ -96,8 +101,9 @@ def test_a_comment_that_is_no_command_starts_nothing(tmp_path: Path) -> None:
 
 
 def jobs_of_gitlab() -> dict[str, dict[str, Any]]:
-    """The jobs of the pipeline with what they extend."""
-    form = yaml.safe_load(made("gitlab")[".gitlab/gitops.gitlab-ci.yml"])
+    """The jobs of the pipeline, and of ticks, with what they extend."""
+    files = made("gitlab", strategies=True)
+    form = {n: job for path in files if path.startswith(".gitlab/") for n, job in yaml.safe_load(files[path]).items()}
 
     def whole(name: str) -> dict[str, Any]:
         job = form[name]
@@ -106,7 +112,7 @@ def jobs_of_gitlab() -> dict[str, dict[str, Any]]:
     return {name: whole(name) for name in form if not name.startswith(".")}
 
 
-WRITES = ("gitops-command", "gitops-apply", "gitops-sweep", "gitops-drift")
+WRITES = ("gitops-command", "gitops-apply", "gitops-sweep", "gitops-drift", "gitops-tick")
 
 
 def checkout_of_a_request(folder: Path, install: Mapping[str, bytes], brought: Mapping[str, bytes]) -> None:
@@ -160,6 +166,15 @@ def test_a_job_of_gitlab_runs_its_verb(name: str, code: int, tmp_path: Path) -> 
         assert seen["config"] == ""
     assert not list(tmp_path.rglob("canary"))
     assert list(builds.iterdir()) == []
+
+
+def test_a_schedule_of_ticks_starts_nothing_else_on_gitlab() -> None:
+    rules = {name: [rule["if"] for rule in job["rules"]] for name, job in jobs_of_gitlab().items()}
+    for source in ("schedule", "web"):
+        started = {name: rule for name, found in rules.items() for rule in found if f'"{source}"' in rule}
+        assert {name for name, rule in started.items() if rule.endswith('&& $GITOPS_VERB == "tick"')} == {"gitops-tick"}
+        others = started.keys() - {"gitops-tick"}
+        assert {name for name, rule in started.items() if rule.endswith('&& $GITOPS_VERB != "tick"')} == others
 
 
 def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:

@@ -1,8 +1,8 @@
 """What jobs and containers install besides the wheel: of `requirements.lock`, the packages that the program needs, with hashes.
 
-`python -m tests.support.runtime_lock` writes `scaffold/requirements.txt`, and what servers need besides. The lock says
-below each package who needs it; a package belongs to the program if the program itself needs it, or a package that belongs to
-it does. Those of the extra `serve` are named in `pyproject.toml`: in the lock they belong to the tests.
+`python -m tests.support.runtime_lock` writes `scaffold/requirements.txt`, and what jobs with replica strategies and servers need
+besides. The lock says below each package who needs it; a package belongs to the program if the program itself needs it, or a
+package that belongs to it does. Those of other extras are named in `pyproject.toml`: in the lock they belong to the tests.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from packaging.requirements import Requirement
 
 from tests.support.pages import ROOT
 
-__all__ = ["LOCK", "SERVE_LOCK", "runtime_lock", "serve_lock"]
+__all__ = ["EXTRA_LOCKS", "LOCK", "extra_lock", "runtime_lock"]
 
 LOCK = ROOT / "scaffold" / "requirements.txt"
-SERVE_LOCK = ROOT / "container" / "requirements-serve.txt"
+EXTRA_LOCKS = {
+    "materialize": ROOT / "scaffold" / "requirements-materialize.txt",
+    "serve": ROOT / "container" / "requirements-serve.txt",
+}
 _START = re.compile(r"[a-z0-9][a-z0-9._-]*(?===)")
 _PROGRAM = "cluster-gitops (pyproject.toml)"
 
@@ -29,11 +32,11 @@ def runtime_lock() -> str:
     return _lines_of(_needed_by({_PROGRAM}))
 
 
-def serve_lock() -> str:
-    """What the extra `serve` needs besides."""
+def extra_lock(extra: str) -> str:
+    """What an extra needs besides."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extra = {Requirement(text).name for text in project["optional-dependencies"]["serve"]}
-    return _lines_of((extra | _needed_by(extra)) - _needed_by({_PROGRAM}))
+    named = {Requirement(text).name for text in project["optional-dependencies"][extra]}
+    return _lines_of((named | _needed_by(named)) - _needed_by({_PROGRAM}))
 
 
 def _lines_of(names: AbstractSet[str]) -> str:
@@ -61,4 +64,5 @@ def _packages() -> Iterator[tuple[str, list[str], set[str]]]:
 
 if __name__ == "__main__":
     LOCK.write_text(runtime_lock(), encoding="utf-8")
-    SERVE_LOCK.write_text(serve_lock(), encoding="utf-8")
+    for extra, place in EXTRA_LOCKS.items():
+        place.write_text(extra_lock(extra), encoding="utf-8")

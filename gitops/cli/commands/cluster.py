@@ -56,6 +56,10 @@ SETUP_COMMANDS = (
         Argument("--bot-key", "FILE", "public key of the bot"),
         Argument("--new-bot-key", "FILE", "create the key of the bot here, outside the repository"),
         Argument("--action", "ACTION", "pinned action that jobs use (default: a copy in the repository)"),
+        flag(
+            "--strategies",
+            "add the jobs that carry out ticks of replica strategies; with --upgrade, to a repository that has the other jobs",
+        ),
         flag("--upgrade", "renew what the jobs install, to the version of this program; nothing else is changed"),
         flag("--yes", "do not ask questions"),
         flag("--diff", "write nothing; print the differences"),

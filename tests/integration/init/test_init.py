@@ -17,9 +17,10 @@ from gitops.config.load import load_desired
 from gitops.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import read_templates as templates
-from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init, upgrade
-from gitops.init.steps import next_steps
-from tests.support.actions.scaffolds import INSTALL, KEYS, made, request
+from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS, FileState, ForgeKind, PublicKey, init
+from gitops.init.steps import next_steps, upgrade_steps
+from gitops.init.upgrade import dependencies_of_jobs, upgrade
+from tests.support.actions.scaffolds import INSTALL, KEYS, PINNED, made, request
 
 FORGES = [str(kind) for kind in ForgeKind]
 TRUST = ("gitops.yaml", ".gitops/allowed_signers")
@@ -46,7 +47,7 @@ def test_what_is_made_holds_together(forge, path, tmp_path):
 
 @pytest.mark.parametrize("forge", FORGES)
 def test_no_word_is_left_open(forge):
-    for given_ in ({}, {"storage": "s3://bucket/brain"}):
+    for given_ in ({}, {"storage": "s3://bucket/brain"}, {"strategies": True}):
         for path, content in made(forge, **given_).items():
             assert not re.search(rb"@[A-Za-z_]+@", content), path
 
@@ -98,6 +99,47 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
     }
     again = {file.path: file.content for file in outcome.files if file.content}
     assert {str(file.state) for file in upgrade(INSTALL, templates(), again.get, []).files} == {"same"}
+
+
+TICKS = {
+    "github": ".github/workflows/gitops-strategies.yml",
+    "gitea": ".gitea/workflows/gitops-strategies.yml",
+    "gitlab": ".gitlab/gitops-strategies.gitlab-ci.yml",
+}
+
+
+@pytest.mark.parametrize("forge", TICKS)
+@pytest.mark.parametrize("chosen", [{}, {"storage": "s3://bucket/brain"}, {"action": PINNED}, {"enterprise": True}])
+def test_jobs_of_ticks_are_added_to_the_others_as_if_they_had_been_made_with_them(forge, chosen):
+    before = made(forge, branch="trunk", **chosen)
+    after = {f.path: f for f in upgrade(INSTALL, templates(), before.get, [], strategies=True).files}
+    added = {path: file.content for path, file in after.items() if file.state is FileState.NEW}
+    assert added == {TICKS[forge]: made(forge, branch="trunk", strategies=True, **chosen)[TICKS[forge]]}
+    assert {path for path, file in after.items() if file.state is FileState.RENEWED} == set()
+    assert len(upgrade_steps("1.2.3", added)) > len(upgrade_steps("1.2.3"))
+
+
+def test_jobs_of_ticks_that_somebody_changed_are_kept():
+    there = {**made(strategies=True), TICKS["github"]: b"name: mine\n"}
+    outcome = upgrade(INSTALL, templates(), there.get, [], strategies=True)
+    assert [f.path for f in outcome.files if f.state is FileState.DIFFERS] == [TICKS["github"]]
+
+
+@pytest.mark.parametrize("without", ["gitops.yaml", ".github/workflows/gitops.yml"])
+def test_ticks_have_no_place_where_there_are_no_other_jobs(without):
+    there = {path: content for path, content in made().items() if path != without}
+    with pytest.raises(UsageError) as caught:
+        upgrade(INSTALL, templates(), there.get, [], strategies=True)
+    assert caught.value.fix == "gitops init --strategies"
+
+
+def test_jobs_get_the_driver_of_targets_with_strategies_only_and_keep_it():
+    texts = templates()
+    plain = dependencies_of_jobs(texts, lambda _: None, strategies=False)
+    more = dependencies_of_jobs(texts, lambda _: None, strategies=True)
+    assert more == plain + texts["requirements-materialize.txt"]
+    assert not re.search(r"^psycopg", plain, re.MULTILINE)
+    assert dependencies_of_jobs(texts, {REQUIREMENTS: more.encode()}.get, strategies=False) == more
 
 
 def test_what_jobs_install_names_the_wheel_by_its_hash():
@@ -200,7 +242,7 @@ def test_yaml_does_not_read_a_name_as_something_else():
 
 @pytest.mark.parametrize("forge", FORGES)
 def test_steps_name_what_was_chosen(forge):
-    wanted = request(forge, branch="trunk", storage="s3://bucket/brain")
+    wanted = request(forge, branch="trunk", storage="s3://bucket/brain", strategies=True)
     steps = next_steps(wanted, "/srv/company.git", "/keys/bot key")
     text = "\n".join([*(s.text for s in steps), *(c for s in steps for c in s.commands)])
     assert "bot key" in text
@@ -208,6 +250,9 @@ def test_steps_name_what_was_chosen(forge):
     assert "s3://bucket/brain" in text
     if forge == "hooks":
         assert "git -C /srv/company.git config user.signingKey '/keys/bot key'" in text
+        assert "gitops bot tick --scheduled --repo /srv/company.git" in text
+    else:
+        assert "MZ_URL" in text
 
 
 def test_who_is_alone_is_told_to_find_another():

@@ -36,8 +36,9 @@ def test_every_gap_names_its_way_out(case: Path) -> None:
 
 
 @pytest.mark.parametrize("forge", ["github", "gitea", "gitlab"])
-def test_what_init_makes_has_no_gap(forge: str) -> None:
-    files = {path: content for path, content in made(forge).items() if path.startswith(FOLDERS)}
+@pytest.mark.parametrize("strategies", [False, True])
+def test_what_init_makes_has_no_gap(forge: str, strategies: bool) -> None:
+    files = {path: text for path, text in made(forge, strategies=strategies).items() if path.startswith(FOLDERS)}
     assert files
     assert _seen(forge, files) == []
 
