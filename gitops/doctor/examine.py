@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, Forge
 from gitops.config.load import load_desired
 from gitops.config.trust_root import trust_root
 from gitops.core.errors import GitopsError, RemoteError
+from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.forge import forge_findings, unreachable_forge_findings
 from gitops.doctor.job_install import install_findings
@@ -23,6 +24,8 @@ from gitops.doctor.jobs import answers_queue, job_findings, read_workflows
 from gitops.doctor.ledger import ledger_findings, probe_locks
 from gitops.doctor.machine import MachineFacts, machine_findings, read_machine
 from gitops.doctor.origins import account_findings, server_finding
+from gitops.doctor.targets import Examination, target_findings
+from gitops.doctor.ticks import tick_findings
 from gitops.doctor.trust import trust_findings
 from gitops.git.hooks import expected_hooks, installed_hooks
 from gitops.git.port import Person
@@ -30,12 +33,16 @@ from gitops.git.remote import SelfRemote
 from gitops.init.wheel import running_wheel
 from gitops.ledger import layout
 from gitops.ledger.trust import trust_at
+from gitops.model.address import Kind, of_kind
+from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies
 from gitops.model.trust import TrustRoot
+from gitops.strategies.port import StrategyTarget
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.wiring.local import open_commit_tree
 from gitops.wiring.project import LocalProject
 from gitops.wiring.stores import open_bucket
 from gitops.wiring.system import RandomIds, SystemClock
+from gitops.wiring.targets import open_target
 
 if TYPE_CHECKING:
     from gitops.storage.contest import RacingStore
@@ -90,10 +97,14 @@ def examine(
         for rule in rules:
             yield from ledger_findings(local, rule, trust.digest)
         yield from _locks(local, probe=probe)
+    strategies: dict[str, Sequence[ComputeRules]] = {}
     for rule in rules:
-        yield from _cluster(local, rule, probe=probe)
+        strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
+    if any(strategies.values()):
+        yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe))
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
+    yield from tick_findings(kind, files, strategies)
     yield from install_findings(kind, files, lambda path: local.repository.read(tree, path), running_wheel)
     if config.ledger.store != "directory":
         url = local.setting(f"remote.{remote}.url")
@@ -130,24 +141,37 @@ def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:
     yield from gaps + (found or ())
 
 
-def _cluster(local: LocalProject, rule: ClusterRule, *, probe: bool) -> Iterator[DoctorFinding]:
-    """The folder of a cluster at the head of its branch, and the storage of its graphs."""
+def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
+    return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
+
+
+def _cluster(
+    local: LocalProject, rule: ClusterRule, *, probe: bool
+) -> Generator[DoctorFinding, None, Sequence[ComputeRules]]:
+    """The folder of a cluster at the head of its branch, and the storage of its graphs. Returns its strategies."""
     head, gaps = attempt("cluster.branch", lambda: local.project.head_of(rule.ref), rule.name)
     yield from gaps
     folder = None if head is None else local.repository.subtree(local.repository.commit(head).tree, rule.path)
     if folder is None:
         detail = f"branch {rule.branch} has no folder {rule.path}"
         yield error("cluster.folder", detail, f"{CONFIG_FILE}: path and branch of {rule.name}", rule.name)
-        return
+        return ()
     desired = load_desired(open_commit_tree(local.repository, folder, rule.path))
     if desired.diagnostics.has_errors:
         count = sum(d.severity == "error" for d in desired.diagnostics)
         yield error("cluster.valid", f"{count} error(s)", f"gitops validate --config {rule.path}", rule.name)
-        return
+        return ()
     yield good("cluster.valid", f"{rule.path} is valid", rule.name)
+    yield from _storage(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)
+    return read_strategies(
+        {at: desired.resources[at].content or b"" for at in of_kind(desired.resources, Kind.STRATEGY)}
+    )
+
+
+def _storage(local: LocalProject, rule: ClusterRule, storage: str | None, *, probe: bool) -> Iterator[DoctorFinding]:
     check = "storage.writable"
     try:
-        base = local.storage_base(rule, None if desired.desired is None else desired.desired.storage)
+        base = local.storage_base(rule, storage)
     except GitopsError as problem:
         yield error(check, f"{problem.code}: {problem.detail}", "see docs/storage.md", rule.name)
         return

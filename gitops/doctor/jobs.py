@@ -131,7 +131,7 @@ def bot_jobs(path: str, form: Mapping[str, Any]) -> list[BotJob]:
     for name, job in named.items() if isinstance(named, dict) else ():
         if isinstance(job, dict):
             verbs = [verb for given in inputs_of(job, ACTION) if (verb := str(given.get("verb"))) in _TRIGGERS]
-            verbs += [verb for text in _texts(job) for verb in _CALL.findall(text)]
+            verbs += [verb for text in texts_of(job) for verb in _CALL.findall(text)]
             found += [BotJob(f"{path}: {name}", verb, job, form, _triggers(form)) for verb in dict.fromkeys(verbs)]
     return found
 
@@ -144,17 +144,17 @@ def inputs_of(job: Mapping[str, Any], action: re.Pattern[str]) -> list[dict[str,
     return [inputs for inputs in given if isinstance(inputs, dict)]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
     """Every text inside a value; the strict reader bounds the depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, part in value.items():
             yield str(key)
-            yield from _texts(part)
+            yield from texts_of(part)
     elif isinstance(value, list):
         for part in value:
-            yield from _texts(part)
+            yield from texts_of(part)
 
 
 def _triggers(form: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -220,7 +220,7 @@ def _permissions(job: BotJob) -> Iterator[DoctorFinding]:
     excluded = "github.event_name" in condition and "'pull_request'" not in condition
     if "pull_request" not in job.triggers or job.verb != "plan" or excluded:
         return
-    texts = [_OWN_TOKEN.sub("", text) for text in _texts([job.form, job.workflow.get("env")])]
+    texts = [_OWN_TOKEN.sub("", text) for text in texts_of([job.form, job.workflow.get("env")])]
     if any(map(_SECRET.search, texts)) or job.form.get("secrets") == "inherit":
         detail = "the job that reads change requests of forks uses a secret"
         yield error("jobs.fork", detail, "plan without secrets on pull_request; report on workflow_run", job.place)

@@ -8,7 +8,7 @@ from gitops.doctor.attack.run import ATTACKS
 from tests.support.pages import ROOT, read_page
 
 _SOURCES = [*(ROOT / "gitops/doctor").glob("*.py")]
-_GROUPS = "git|key|hooks|config|trust|ledger|cluster|storage|forge|jobs"
+_GROUPS = "targets|git|key|hooks|config|trust|ledger|cluster|storage|forge|jobs"
 _CHECK = re.compile(rf'"((?:{_GROUPS})\.[a-z]+(?:-[a-z]+)*)"')
 _KEYS_OF_THE_RULES = {"ledger.signers"}
 _PART = re.compile(r'f?"(?:forge\.target|\{check\})\.([a-z-]+)"|^\s+\("(force-push|deletion)", ', re.MULTILINE)

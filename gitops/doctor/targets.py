@@ -1,0 +1,203 @@
+"""Checks of the targets that the strategies of a repository's clusters are for.
+
+A target is asked what a tick asks it. With a probe, rows of a compute cluster that cannot exist are written to the tables of
+strategies and of their states, and deleted again. Not checked: whether replicas may be created and dropped, which shows only when
+that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+from gitops.core.codes import Code, remedy
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.core.redact import Secret
+from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
+from gitops.language.suggest import did_you_mean
+from gitops.model.compute import ComputeRules, ComputeTarget
+from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyType, TargetSize
+from gitops.strategies.port import StrategyRow, StrategyTarget
+from gitops.strategies.signals import ComputeCluster
+from gitops.strategies.state import StrategyState
+from gitops.strategies.statements import identifier
+
+__all__ = ["Examination", "target_findings"]
+
+Rules = Mapping[str, Sequence[ComputeRules]]
+"""The strategies that each cluster of the repository declares, by its name."""
+
+_PLACE = "docs/strategies.md"
+_LOCK = "cluster-gitops:doctor"
+_PROBE_ID = "cluster-gitops doctor"
+_CHECKS = {
+    Code.TARGET_URL_INVALID: "targets.url",
+    Code.MATERIALIZE_UNAVAILABLE: "targets.driver",
+    Code.SIGNAL_UNAVAILABLE: "targets.signals",
+    Code.TARGET_DENIED: "targets.grants",
+}
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """How targets are examined: the variables of this machine, how a target is opened, the time, and whether rows are written."""
+
+    environ: Mapping[str, str]
+    open_target: Callable[[ComputeTarget, Secret], StrategyTarget]
+    now: datetime
+    probe: bool
+
+
+def target_findings(rules: Rules, how: Examination) -> Iterator[DoctorFinding]:
+    """Make all of these checks, for each target of each cluster."""
+    for folder, clusters in rules.items():
+        for name in sorted({each.target.name for each in clusters}):
+            found = [each for each in clusters if each.target.name == name]
+            yield from _target(f"{folder}: {name}", found, how)
+    yield from _shared(rules, how.environ)
+
+
+def _target(place: str, rules: Sequence[ComputeRules], how: Examination) -> Iterator[DoctorFinding]:
+    target = rules[0].target
+    url = how.environ.get(target.url_env)
+    if not url:
+        detail = f"the variable {target.url_env} is not set on this machine; where merges are applied and ticks run, it is needed"
+        yield unknown("targets.url", detail, f"export {target.url_env}=postgresql://..., then gitops doctor", place)
+        return
+    try:
+        opened = how.open_target(target, Secret(target.url_env, url))
+        yield good("targets.url", f"{target.url_env} has the URL of the target", place)
+        yield _tls(url, place)
+        with opened:
+            yield good("targets.driver", "the driver is installed", place)
+            yield good("targets.reachable", "the target answers", place)
+            yield from _catalog(opened, rules, place, how)
+            yield from _tables(opened, place, how)
+            yield _locks(opened, place)
+    except GitopsError as problem:
+        yield _problem(problem, place)
+
+
+def _problem(problem: GitopsError, place: str) -> DoctorFinding:
+    check = _CHECKS.get(problem.code, "targets.reachable")
+    fix = problem.fix or remedy(problem.code, problem.path)
+    return error(check, f"{problem.code}: {problem.detail}", fix, place)
+
+
+def _tls(url: str, place: str) -> DoctorFinding:
+    """Whether the URL has the connection encrypted, and the server's name checked. The driver's default is neither."""
+    check, parts = "targets.tls", urlsplit(url)
+    mode = parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
+    if mode == "verify-full":
+        return good(check, "the connection is encrypted, and the certificate of the server is checked", place)
+    if parts.hostname in _LOCAL:
+        return good(check, "the target is on this machine", place)
+    weak = "any server is accepted" if mode in ("require", "verify-ca") else "the password may be sent in clear"
+    detail = f"sslmode is {mode}: {weak}"
+    return warning(check, detail, "end the URL with ?sslmode=verify-full&sslrootcert=system", place)
+
+
+def _catalog(
+    target: StrategyTarget, rules: Sequence[ComputeRules], place: str, how: Examination
+) -> Iterator[DoctorFinding]:
+    """What signals are read from, and whether the target has what the strategies name. Raises GitopsError."""
+    target.probe()
+    yield good("targets.signals", "every relation and column that signals are read from is there", place)
+    known = target.clusters()
+    there = [known[each.cluster] for each in rules if each.cluster in known]
+    idle = [rule.idle_after_s for each in rules for rule in each.rules if isinstance(rule, IdleSuspend)]
+    signals = target.observe(there, now=how.now, lookback=timedelta(seconds=max(idle, default=1)))
+    yield good("targets.grants", "every signal can be read", place)
+    for each in rules:
+        yield _cluster(each, known, f"{place}: {each.key}")
+        if (cluster := known.get(each.cluster)) is not None and (seen := signals.get(cluster.cluster_id)) is not None:
+            yield from _sizes(each, seen.sizes.credits, f"{place}: {each.key}")
+
+
+def _cluster(rules: ComputeRules, known: Mapping[str, ComputeCluster], place: str) -> DoctorFinding:
+    check, found = "targets.clusters", known.get(rules.cluster)
+    if found is None:
+        near = did_you_mean(rules.cluster, sorted(known))
+        fix = f"cluster.yaml: compute.strategies.{rules.key}: cluster: NAME" + (f"; {near}" if near else "")
+        return error(check, f"the target has no compute cluster {rules.cluster}", fix, place)
+    if found.managed:
+        fix = f"let its owner run: ALTER CLUSTER {identifier(rules.cluster)} SET (MANAGED = false)"
+        return error(check, f"{rules.cluster} is managed: the target makes its replicas by itself", fix, place)
+    return good(check, f"{rules.cluster} has {len(found.replicas)} replica(s), and is not managed", place)
+
+
+def _sizes(rules: ComputeRules, known: Mapping[str, object], place: str) -> Iterator[DoctorFinding]:
+    check, wanted = "targets.sizes", []
+    for rule in rules.rules:
+        match rule:
+            case TargetSize(target_size=size) | ShrinkToFit(max_replica_size=size) | Burst(burst_replica_size=size):
+                wanted.append(size)
+    missing = [size for size in wanted if size not in known]
+    for size in missing:
+        near = did_you_mean(size, list(known))
+        fix = f"{near}" if near else f"use one of {', '.join(list(known)[:20])}"
+        yield error(check, f"the target has no size {size}", fix, place)
+    if wanted and not missing:
+        yield good(check, f"the target has {', '.join(dict.fromkeys(wanted))}", place)
+
+
+def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[DoctorFinding]:
+    """Whether the tables of strategies can be read and written. Raises GitopsError for what cannot be read."""
+    check = "targets.tables"
+    target.strategies()
+    target.states()
+    if not how.probe:
+        yield unknown(check, "not tried to write", "gitops doctor without --no-probe", place)
+        return
+    try:
+        _write(target, how.now)
+    except GitopsError as problem:
+        if problem.code is not Code.TARGET_FAILED:
+            raise
+        detail = f"cannot be written yet, and the first tick makes them: {problem.detail}"
+        yield unknown(check, detail, f"GRANT CREATE on their schema to the role of the URL ({_PLACE})", place)
+    else:
+        yield good(check, "rows of strategies and states were written, and deleted again", place)
+
+
+def _write(target: StrategyTarget, at: datetime) -> None:
+    """Write a row to each table whose rows can be deleted, and delete them. Raises GitopsError."""
+    kind = StrategyType.TARGET_SIZE
+    target.replace_strategies([StrategyRow(_PROBE_ID, kind.value, {})], at=at)
+    try:
+        target.replace_states(_PROBE_ID, [StrategyState(kind, _PROBE_ID, at)], at=at)
+    finally:
+        target.delete_strategies([(_PROBE_ID, kind.value)])
+
+
+def _locks(target: StrategyTarget, place: str) -> DoctorFinding:
+    check = "targets.locks"
+    if target.try_lock(_LOCK) is None:
+        return good(check, "the target has no advisory locks: the lock of the ledger keeps ticks apart", place)
+    return good(check, "the target has advisory locks, which keep ticks of a copied ledger apart too", place)
+
+
+def _shared(rules: Rules, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
+    """Clusters of the repository whose strategies meet on one database: each has a lock of its own, so they tick side by side."""
+    check = "targets.shared"
+    found: dict[tuple[object, ...], dict[str, set[str]]] = {}
+    for folder, clusters in rules.items():
+        for each in clusters:
+            url = urlsplit(environ.get(each.target.url_env) or f"//{each.target.url_env}")
+            database = (url.hostname, url.netloc.rpartition(":")[2], url.path)
+            found.setdefault(database, {}).setdefault(folder, set()).add(each.cluster)
+    for folders in found.values():
+        names = sorted(folders)
+        place = ", ".join(names)
+        twice = sorted({cluster for a in names for b in names if a < b for cluster in folders[a] & folders[b]})
+        if twice:
+            detail = f"the compute cluster {twice[0]} has strategies in several cluster folders, which undo each other's work"
+            yield error(check, detail, "declare the strategies of a compute cluster in one folder", place)
+        elif len(names) > 1:
+            detail = "several cluster folders have strategies on one target, and a ledger's lock keeps apart its own ticks only"
+            yield warning(
+                check, detail, "let no two folders name the same compute cluster, or declare all of them in one", place
+            )
