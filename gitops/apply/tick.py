@@ -3,7 +3,7 @@
 1. Lock the ledger, and read the strategies that it has applied: files of the folder play no part. While a changeset of another
    kind is carried out, nothing is done.
 2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write the audit rows that it owes.
-3. Read the signals of each target once, and decide for each compute cluster.
+3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster.
 4. Without any action, only memories are written. Otherwise the changeset of the tick is recorded before the first statement,
    the execution graph is carried out, what strategies remember is written, and the end of the changeset is recorded.
 
@@ -22,7 +22,6 @@ from gitops.apply.runner import report_interrupt, run_graph
 from gitops.apply.tick_record import create_changeset, end_changeset, owed_by, settle_tick
 from gitops.apply.tick_targets import (
     Decided,
-    OpenTarget,
     Selection,
     applied_rules,
     by_target,
@@ -32,13 +31,13 @@ from gitops.apply.tick_targets import (
 from gitops.apply.tick_work import OWES, ReplicaWork
 from gitops.changesets.runs import RunLog
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import OpenTarget, Workspace
 from gitops.config.cluster_yaml import load_header
 from gitops.config.load import LoadResult
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import around
 from gitops.model.changeset import BLOCKING, Changeset, ChangesetKind
 from gitops.model.compute import ComputeRules
@@ -102,6 +101,8 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
                 with how.open_target(clusters[0].target) as target:
                     chosen = [each for each in clusters if how.selection.has(each)]
                     found += decide_all(target, chosen, workspace.clock.now(), current.problems)
+            except UsageError:
+                raise
             except GitopsError as error:
                 current.problems.add_error(error)
         return replace(_outcome(current, found), dry_run=True)
@@ -144,8 +145,12 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
             if (died := interrupted or owed_by(current)) is not None:
                 settle_tick(current, died, targets)
             for name, target in targets.items():
-                target.create_tables()
-                reconcile(current, target, name, rules[name])
+                try:
+                    target.create_tables()
+                    reconcile(current, target, name, rules[name])
+                except GitopsError as error:
+                    problems.add_error(error)
+                    continue
                 chosen = [each for each in rules[name] if how.selection.has(each)]
                 found += decide_all(target, chosen, workspace.clock.now(), problems)
             actions = tuple(action for each in found for action in each.actions)
@@ -236,7 +241,10 @@ def _with_outcome(decided: Decided, state: StrategyState, outcome: str) -> Strat
 
 
 def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules]]:
-    """The applied strategies of the targets that have any of the chosen compute clusters; none where they cannot be read."""
+    """The applied strategies of the targets that have any of the chosen compute clusters; none where they cannot be read.
+
+    Raises UsageError for a chosen target that no strategy is on.
+    """
     if not current.ready:
         return {}
     try:
@@ -244,7 +252,11 @@ def targets_of(current: Session, how: Ticking) -> Mapping[str, list[ComputeRules
     except GitopsError as error:
         current.problems.add_error(error)
         return {}
-    return {name: found for name, found in by_target(rules).items() if any(map(how.selection.has, found))}
+    targets, chosen = by_target(rules), how.selection.target
+    if chosen is not None and chosen not in targets:
+        detail = f"no applied strategy is on a target {chosen}; known: {', '.join(targets) or 'none'}"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    return {name: found for name, found in targets.items() if any(map(how.selection.has, found))}
 
 
 def _interrupted(current: Session) -> Changeset | str | None:

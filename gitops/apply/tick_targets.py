@@ -7,38 +7,35 @@ report its signals is not decided about at all: without signals nothing is ever 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
 from gitops.cluster.session import Session
+from gitops.cluster.workspace import OpenTarget
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.ledger.port import BlobCondition
 from gitops.model.address import Kind, of_kind
-from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies
+from gitops.model.compute import ComputeRules, read_strategies
 from gitops.model.strategy import IdleSuspend, StrategyType
 from gitops.plan.tick import TickAction, actions_of
 from gitops.strategies.decision import Decision, decide
 from gitops.strategies.port import StrategyTarget, TargetReader
+from gitops.strategies.projection import place_of
 from gitops.strategies.signals import ComputeCluster, Signals
 from gitops.strategies.state import StrategyState
 
 __all__ = [
     "Decided",
-    "OpenTarget",
     "Selection",
     "applied_rules",
     "by_target",
     "decide_all",
     "lock_targets",
-    "place_of",
 ]
-
-OpenTarget = Callable[[ComputeTarget], StrategyTarget]
-"""Makes a target that is not connected yet. Raises UsageError where nothing says how to reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +147,6 @@ def decide_all(
             problems.add(Code.INTERNAL_ERROR, _place(rules), detail)
         else:
             yield Decided(rules, cluster, seen, known, decision)
-
-
-def place_of(target: str) -> str:
-    """Where problems of a target are reported."""
-    return f"compute.targets.{target}"
 
 
 def _place(rules: ComputeRules) -> str:

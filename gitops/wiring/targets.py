@@ -26,11 +26,14 @@ def open_target(place: str, url: Secret, *, application_name: str, query_cluster
     return MaterializeTarget(Address(place, url, application_name, query_cluster))
 
 
-def declared_target(environ: Mapping[str, str], target: ComputeTarget) -> StrategyTarget:
+def declared_target(
+    environ: Mapping[str, str], target: ComputeTarget, *, query_cluster: str | None = None
+) -> StrategyTarget:
     """The target of a declaration, with the URL of the environment. Raises UsageError as above, and `target_url_missing`."""
     place, url = place_of(target.name), environ.get(target.url_env)
     if not url:
         raise UsageError(
             Code.TARGET_URL_MISSING, f"the environment variable {target.url_env} is not set here", path=place
         )
-    return open_target(place, Secret(target.url_env, url), application_name=target.application_name)
+    secret, name = Secret(target.url_env, url), target.application_name
+    return open_target(place, secret, application_name=name, query_cluster=query_cluster)

@@ -1,4 +1,4 @@
-"""The stories that a control plane, its engine and its query server are accepted by: what each names as telling it is there."""
+"""The stories that a control plane, its engine, its server and its strategies are accepted by: what tells each is there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def _stories(name: str) -> list[list[str]]:
 _STORIES = _stories("acceptance.tsv")
 _OF_THE_ENGINE = _stories("engine_acceptance.tsv")
 _OF_THE_SERVER = _stories("serving_acceptance.tsv")
+_OF_STRATEGIES = _stories("strategies_acceptance.tsv")
 
 
 @cache
@@ -29,6 +30,7 @@ def test_the_stories_are_numbered_without_a_gap():
     assert [int(number) for number, *_ in _STORIES] == list(range(1, 72))
     assert [int(number) for number, *_ in _OF_THE_ENGINE] == list(range(1, 13))
     assert [int(number) for number, *_ in _OF_THE_SERVER] == list(range(1, 51))
+    assert [int(number) for number, *_ in _OF_STRATEGIES] == list(range(1, 41))
 
 
 def _is_there(teller: str) -> bool:
@@ -39,6 +41,7 @@ def _is_there(teller: str) -> bool:
 
 
 def test_every_story_is_told():
-    told = [(meaning, told_by.split()) for _, meaning, told_by in [*_STORIES, *_OF_THE_ENGINE, *_OF_THE_SERVER]]
+    stories = [*_STORIES, *_OF_THE_ENGINE, *_OF_THE_SERVER, *_OF_STRATEGIES]
+    told = [(meaning, told_by.split()) for _, meaning, told_by in stories]
     assert [meaning for meaning, tellers in told if not tellers] == []
     assert [teller for _, tellers in told for teller in tellers if not _is_there(teller)] == []

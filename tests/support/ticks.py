@@ -1,4 +1,4 @@
-"""Ticks on a bench: applied strategies in a ledger in memory, a target that is the twin, and the verbs on both.
+"""Ticks on a bench: applied strategies in a ledger, a target that is the twin or PostgreSQL, and the verbs on both.
 
 `Ticks(folder, world)` has one target, `prod`. `apply_strategies` records strategies as an apply would; a tick is a new run, as of
 another process: only the ledger and the world survive.
@@ -16,6 +16,7 @@ from gitops.apply.tick import Ticking, TickOutcome, preview, tick
 from gitops.apply.tick_targets import Selection
 from gitops.core.faults import Faults
 from gitops.ledger.port import LedgerStore
+from gitops.materialize.target import MaterializeTarget
 from gitops.model.address import Address
 from gitops.model.changeset import Changeset, ChangesetKind
 from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
@@ -24,6 +25,7 @@ from gitops.model.resource import Resource
 from gitops.model.strategy import Limits, type_of
 from gitops.strategies.port import AuditRow, StrategyTarget
 from tests.support.cluster import Cluster, codes
+from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.memory_target import MemoryTarget
 from tests.support.strategies import rules
 from tests.support.target_world import TargetWorld
@@ -53,14 +55,16 @@ class DieOnce:
 class Ticks:
     """See the module."""
 
-    def __init__(self, folder: Path, world: TargetWorld) -> None:
-        self.cluster = Cluster(folder, memory=True)
-        self.worlds = {"prod": world}
+    def __init__(self, folder: Path, world: TargetWorld | ServerWorld, *, memory: bool = True) -> None:
+        """`memory` keeps the ledger in memory, else it is in the folder."""
+        self.cluster = Cluster(folder, memory=memory)
+        self.urls: list[tuple[str, str]] = []
+        self.worlds: dict[str, Any] = {"prod": world}
         self.declared: Mapping[str, Declared] = {}
         self.applied: Mapping[Address, Resource] = {}
 
     @property
-    def world(self) -> TargetWorld:
+    def world(self) -> Any:
         """The target `prod`."""
         return self.worlds["prod"]
 
@@ -81,10 +85,10 @@ class Ticks:
         ]
         self.declared, self.applied = declared, strategy_resources(made)
         found = self.applied
-        for address, resource in found.items():
+        for name, resource in found.items():
             assert resource.content is not None
-            self.ledger.put_blob(address, resource.content)
-        applied = {address: AppliedResource(each.digest) for address, each in found.items()}
+            self.ledger.put_blob(name, resource.content)
+        applied = {name: AppliedResource(each.digest) for name, each in found.items()}
         self.cluster.put_state(LedgerState(revision=1, resources=applied))
 
     @property
@@ -94,7 +98,8 @@ class Ticks:
 
     def open(self, target: ComputeTarget) -> StrategyTarget:
         """A new connection to a target."""
-        return MemoryTarget(self.worlds[target.name])
+        world = self.worlds[target.name]
+        return MemoryTarget(world) if isinstance(world, TargetWorld) else MaterializeTarget(address(world))
 
     def how(self, *, clusters: str | None = None, target: str | None = None, scheduled: bool = False) -> Ticking:
         """How a tick is run."""

@@ -2,9 +2,52 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import Argument, Command
+from gitops.cli.commands.arguments import CONFIG, Argument, Command, Group, flag
 
-_STRATEGIES = "gitops.cli.strategies"
+_STRATEGIES, _TICKS = "gitops.cli.strategies", "gitops.cli.ticks"
+_PATTERN = Argument(
+    "--cluster",
+    "REGEX",
+    "only compute clusters in whose name this regular expression is found",
+    short="--filter-clusters",
+    dest="pattern",
+)
+_CODES = (
+    "exit codes: 0 done, or nothing to do; 1 a problem; 2 wrong usage or an invalid folder; 3 a target does not answer"
+)
+
+
+def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
+    """A command on the targets of the applied strategies."""
+    return Command(
+        name,
+        summary,
+        f"{_TICKS}:{handler}",
+        *arguments,
+        Argument("--target", "NAME", "only this target of cluster.yaml"),
+        Argument(
+            "--postgres-url",
+            "URL",
+            "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
+            "the file .env beside cluster.yaml)",
+        ),
+        Argument(
+            "--query-cluster",
+            "NAME",
+            "compute cluster on which the tables of strategies are read (default: that of the role of the URL)",
+        ),
+        CONFIG,
+        Group(
+            Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
+            Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
+            Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+            title="branch ledger",
+            description="work from commits and the ledger branch, without a checkout",
+        ),
+        epilog=_CODES,
+        usage_code=2,
+    )
+
 
 STRATEGIES = Command(
     "strategies",
@@ -18,6 +61,35 @@ STRATEGIES = Command(
             Argument("--against", "FILE", "another scenario, to compare with"),
             Argument("--svg", "FILE", "also write a plot of replicas, hydration, activity and credits"),
             usage_code=2,
+        ),
+        _on_targets(
+            "dry-run",
+            "print the statements that the applied strategies would give now, with their reasons; changes nothing",
+            "dry_run",
+            _PATTERN,
+        ),
+        _on_targets(
+            "apply",
+            "let the applied strategies decide now, and carry out what they decide",
+            "apply",
+            _PATTERN,
+            flag("--scheduled", "a schedule runs this: exit 0 while another run is at work"),
+        ),
+        _on_targets(
+            "wipe-state",
+            "delete what strategies remember, so that they begin again; suspends nothing",
+            "wipe_state",
+            _PATTERN,
+            Group(
+                flag("--orphans", "instead, what is left of compute clusters that the target no longer has"),
+                flag("--recreate", "instead, drop the whole table of the target, and make it again"),
+            ),
+        ),
+        _on_targets(
+            "wake",
+            "bring a suspended compute cluster back with the next tick",
+            "wake",
+            Argument("name", "COMPUTE_CLUSTER", "its name in cluster.yaml, or on the target"),
         ),
     ),
 )

@@ -1,0 +1,125 @@
+"""What a person does to the memory of strategies on a target: wake a suspended compute cluster, or let strategies begin again.
+
+Both hold the locks of a tick, so that no tick writes over them what it had read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import field, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from gitops.apply.tick import Ticking, folder_name, targets_of, without_resources
+from gitops.apply.tick_targets import lock_targets
+from gitops.cluster.session import Session, StateNeed, in_session
+from gitops.cluster.workspace import Workspace
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError, UsageError
+from gitops.language.suggest import did_you_mean
+from gitops.model.compute import ComputeRules
+from gitops.model.outcome import VerbOutcome
+from gitops.model.strategy import IdleSuspend, StrategyType
+from gitops.strategies.port import StrategyTarget
+from gitops.strategies.projection import place_of
+from gitops.strategies.state import StrategyState
+
+__all__ = ["MemoryOutcome", "Wipe", "wake", "wipe"]
+
+_Work = Callable[[str, StrategyTarget, list[ComputeRules]], int]
+
+
+class Wipe(StrEnum):
+    """What is wiped: the memory of chosen compute clusters, of those that are not on the target any more, or the whole table."""
+
+    CHOSEN = "chosen"
+    ORPHANS = "orphans"
+    EVERYTHING = "everything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOutcome(VerbOutcome):
+    """How many rows were deleted, or compute clusters woken, on each target that could be reached."""
+
+    done: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    loaded: bool = True
+
+
+def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
+    """Delete what strategies remember; each begins again at the next tick, and that suspends nothing."""
+
+    def work(_name: str, target: StrategyTarget, clusters: list[ComputeRules]) -> int:
+        owners, there = target.state_owners(), target.clusters()
+        if what is Wipe.EVERYTHING:
+            target.recreate_states()
+            return len(owners)
+        if what is Wipe.ORPHANS:
+            return target.wipe_states(owners - {each.cluster_id for each in there.values()})
+        names = {each.cluster for each in clusters if how.selection.has(each)}
+        return target.wipe_states([each.cluster_id for each in there.values() if each.name in names])
+
+    return _on_targets(workspace, how, "wipe-state", lambda _: work)
+
+
+def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
+    """Let a compute cluster count as used just now: a suspended one comes back with the next tick.
+
+    Raises UsageError `usage_error` where nothing suspends a compute cluster of this name.
+    """
+
+    def begin(targets: Mapping[str, list[ComputeRules]]) -> _Work:
+        known = {each.cluster: each for found in targets.values() for each in found if name in (each.key, each.cluster)}
+        if not any(isinstance(rule, IdleSuspend) for each in known.values() for rule in each.rules):
+            names = [each.key for found in targets.values() for each in found]
+            hint = "" if known else f"; {did_you_mean(name, names) or 'known: ' + ', '.join(names)}"
+            raise UsageError(Code.USAGE_ERROR, f"no applied strategy suspends a compute cluster {name}{hint}")
+        return work
+
+    def work(place: str, target: StrategyTarget, clusters: list[ComputeRules]) -> int:
+        now, woken = workspace.clock.now(), 0
+        there, states = target.clusters(), target.states()
+        for each in clusters:
+            if name not in (each.key, each.cluster):
+                continue
+            cluster = there.get(each.cluster)
+            if cluster is None:
+                detail = f"the target has no compute cluster {each.cluster}"
+                raise GitopsError(Code.COMPUTE_CLUSTER_MISSING, detail, path=place_of(place))
+            kind = StrategyType.IDLE_SUSPEND
+            known = next((state for state in states.get(cluster.cluster_id, ()) if state.strategy is kind), None)
+            state = known or StrategyState(kind, cluster.name, first_seen=now)
+            target.replace_states(cluster.cluster_id, [replace(state, woken=now)], at=now)
+            woken += 1
+        return woken
+
+    return _on_targets(workspace, how, "wake", begin)
+
+
+def _on_targets(
+    workspace: Workspace, how: Ticking, operation: str, begin: Callable[[Mapping[str, list[ComputeRules]]], _Work]
+) -> MemoryOutcome:
+    """Work on each target under its lock; one that fails is reported, and the others go on."""
+
+    def body(current: Session) -> MemoryOutcome:
+        done: dict[str, int] = {}
+        if rules := targets_of(current, how):
+            work, problems = begin(rules), current.problems
+            with ExitStack() as closing:
+                folder = folder_name(current)
+                targets = lock_targets(rules, how.open_target, folder, closing, problems, scheduled=how.scheduled)
+                for name, target in targets.items():
+                    try:
+                        target.create_tables()
+                        done[name] = work(name, target, rules[name])
+                    except GitopsError as error:
+                        problems.add_error(error)
+        return MemoryOutcome(
+            config_dir=workspace.config_dir,
+            done=MappingProxyType(done),
+            loaded=current.loaded.desired is not None,
+            diagnostics=tuple(current.problems),
+        )
+
+    return in_session(workspace, operation, StateNeed.REQUIRED, body, loaded=without_resources(workspace))

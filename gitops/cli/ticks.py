@@ -1,0 +1,162 @@
+"""`gitops strategies dry-run | apply | wipe-state | wake`: what the applied strategies do with the replicas of their targets.
+
+The URL of a target is, in this order: --postgres-url; DATABASE_URL; the variable that `cluster.yaml` names. Variables are those
+of the environment, and those of a file `.env` beside `cluster.yaml` that the environment lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gitops.cli.cluster import to_read, to_write
+from gitops.cli.shared import FAILED, OK, USAGE, say_report, show_form
+from gitops.config.dotenv import ENV_FILE, parse_env
+from gitops.core.codes import Code
+from gitops.core.errors import UsageError, system_reason
+from gitops.core.redact import Secret
+from gitops.render.characters import visible
+
+if TYPE_CHECKING:
+    from gitops.apply.strategy_memory import MemoryOutcome
+    from gitops.apply.tick import Ticking, TickOutcome
+    from gitops.model.compute import ComputeTarget
+    from gitops.model.outcome import VerbOutcome
+    from gitops.strategies.port import StrategyTarget
+
+_UNREACHABLE = 3
+_OVERRIDE = "DATABASE_URL"
+
+
+def dry_run(options: argparse.Namespace) -> int:
+    """`gitops strategies dry-run`: writes nothing."""
+    from gitops.apply.tick import preview
+
+    return _show_tick(preview(*to_read(options), _how(options)), options)
+
+
+def apply(options: argparse.Namespace) -> int:
+    """`gitops strategies apply`: one tick."""
+    from dataclasses import replace
+
+    from gitops.apply.tick import tick
+    from gitops.cli.interrupts import heeding_signals
+    from gitops.cli.progress import watching
+
+    with heeding_signals() as cancel:
+        with watching(options) as on_event:
+            (workspace,) = to_write(options)
+            outcome = tick(replace(workspace, on_event=on_event, cancel=cancel), _how(options))
+        return _show_tick(outcome, options)
+
+
+def wipe_state(options: argparse.Namespace) -> int:
+    """`gitops strategies wipe-state`."""
+    from gitops.apply.strategy_memory import Wipe, wipe
+
+    what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
+    return _show_memory(wipe(*to_write(options), _how(options), what), "rows deleted", options)
+
+
+def wake(options: argparse.Namespace) -> int:
+    """`gitops strategies wake`."""
+    from gitops.apply.strategy_memory import wake as run
+
+    return _show_memory(run(*to_write(options), _how(options), options.name), "compute clusters woken", options)
+
+
+def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
+    from gitops.render.ticks import tick_form, tick_lines
+
+    if options.json:
+        show_form(tick_form(outcome))
+    else:
+        lines = tick_lines(outcome, table=sys.stdout.isatty(), verbose=options.verbose) if outcome.loaded else []
+        _say(lines, outcome, options)
+    return _exit_code(outcome, loaded=outcome.loaded, unreachable=outcome.unreachable)
+
+
+def _show_memory(outcome: MemoryOutcome, done: str, options: argparse.Namespace) -> int:
+    from gitops.render.ticks import memory_form, memory_lines
+
+    if options.json:
+        show_form(memory_form(outcome))
+    else:
+        _say(memory_lines(outcome, done), outcome, options)
+    unreachable = {each.code for each in outcome.diagnostics} == {Code.TARGET_UNREACHABLE}
+    return _exit_code(outcome, loaded=outcome.loaded, unreachable=unreachable)
+
+
+def _say(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
+    from gitops.render.text import diagnostic_lines
+
+    said = [*lines, *diagnostic_lines(outcome.diagnostics, verbose=options.verbose)]
+    say_report("\n".join(map(visible, said)), options, ok=outcome.ok and not outcome.diagnostics)
+
+
+def _exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
+    if not loaded:
+        return USAGE
+    if unreachable:
+        return _UNREACHABLE
+    return OK if outcome.ok else FAILED
+
+
+def _how(options: argparse.Namespace) -> Ticking:
+    from gitops.apply.tick import Ticking
+    from gitops.apply.tick_targets import Selection
+
+    pattern: re.Pattern[str] | None = None
+    if (text := getattr(options, "pattern", None)) is not None:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            where = "" if error.pos is None else f" at character {error.pos + 1}"
+            detail = f"--cluster {text[:80]!r} is not a regular expression: {error.msg}{where}"
+            raise UsageError(Code.USAGE_ERROR, detail) from error
+    opening = _Opening(options, _variables(options.config or "."))
+    scheduled = getattr(options, "scheduled", False)
+    return Ticking(opening, Selection(pattern, options.target), scheduled=scheduled)
+
+
+def _variables(folder: str) -> Mapping[str, str]:
+    """The environment, and what a file `.env` of the cluster folder adds to it. Raises UsageError for one that is not valid."""
+    path = Path(folder) / ENV_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return os.environ
+    except OSError as error:
+        raise UsageError(Code.USAGE_ERROR, system_reason(error, path)) from error
+    return {**parse_env(data, str(path)), **os.environ}
+
+
+class _Opening:
+    """Opens the targets of one command; an address that stands for a declared one is of one target alone."""
+
+    def __init__(self, options: argparse.Namespace, variables: Mapping[str, str]) -> None:
+        self._given, self._variables = options.postgres_url, variables
+        self._chosen: str | None = options.target
+        self._query_cluster: str | None = options.query_cluster
+        self._opened: set[str] = set()
+
+    def __call__(self, target: ComputeTarget) -> StrategyTarget:
+        """A target, not connected yet. Raises UsageError `target_unnamed`, and as the wiring does."""
+        from gitops.strategies.projection import place_of
+        from gitops.wiring import targets
+
+        url, place = self._given or self._variables.get(_OVERRIDE), place_of(target.name)
+        if not url:
+            return targets.declared_target(self._variables, target, query_cluster=self._query_cluster)
+        self._opened.add(target.name)
+        if self._chosen is None and len(self._opened) > 1:
+            detail = f"one URL is given for several targets: {', '.join(sorted(self._opened))}"
+            raise UsageError(Code.TARGET_UNNAMED, detail, path=place)
+        secret = Secret("--postgres-url" if self._given else _OVERRIDE, url)
+        name, query_cluster = target.application_name, self._query_cluster
+        return targets.open_target(place, secret, application_name=name, query_cluster=query_cluster)
