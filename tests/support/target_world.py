@@ -139,9 +139,11 @@ class TargetWorld:
         """Let the next statement fail, or the one `after` so many."""
         self.faults[self.statements + 1 + after] = fault
 
-    def forget_faults(self) -> None:
-        """Let no statement fail."""
+    def forget_faults(self) -> bool:
+        """Let no statement fail; whether there was a fault that has not happened."""
+        left = bool(self.faults)
         self.faults.clear()
+        return left
 
     def hide(self, relation: str, column: str) -> None:
         """The target is of another version, in which a relation lacks a column."""

@@ -150,14 +150,29 @@ class ServerWorld:
         row = (str(next(self._numbers)), self._owner(cluster), application_name, began, finished, None)
         self._insert("mz_internal.mz_statement_execution_history_redacted", *row)
 
+    def hydrated(self, cluster: str) -> set[str]:
+        """The replicas whose objects are all hydrated."""
+        text = """SELECT r.name FROM mz_catalog.mz_cluster_replicas AS r
+        JOIN mz_internal.mz_hydration_statuses AS h ON h.replica_id = r.id
+        WHERE r.cluster_id = %s GROUP BY r.name HAVING bool_and(h.hydrated)"""
+        return {name for (name,) in self._all(text, self._owner(cluster))}
+
+    def tick(self) -> None:
+        """Time passes: every replica is hydrated."""
+        for (cluster,) in self._all("SELECT name FROM mz_catalog.mz_clusters WHERE id LIKE 'u%'"):
+            for replica in self.replicas(cluster):
+                self.hydrate(cluster, replica)
+
     def fail_next(self, fault: Fault, *, after: int = 0, says: str | None = None) -> None:
         """Let the next statement fail, or the one `after` so many."""
         self._proxy.says = says
         self._proxy.faults[self._proxy.statements + 1 + after] = fault
 
-    def forget_faults(self) -> None:
-        """Let no statement fail."""
+    def forget_faults(self) -> bool:
+        """Let no statement fail; whether there was a fault that has not happened."""
+        left = bool(self._proxy.faults)
         self._proxy.faults.clear()
+        return left
 
     def hide(self, relation: str, column: str) -> None:
         """The target is of another version, in which a relation lacks a column."""
