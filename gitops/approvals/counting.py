@@ -20,7 +20,7 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address, Kind
 
-_DECLARED = frozenset({Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY, Kind.RESTORE})
+_DECLARED = frozenset({Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY, Kind.RESTORE, Kind.STRATEGY})
 _CLUSTER_FILE = "cluster.yaml"
 _MOST_EFFORT = 3000
 _MOST_PATHS = 2000

@@ -66,7 +66,7 @@ REGISTRY: Mapping[Code, CodeEntry] = _read(
 
 # Only what a shell takes as one plain word: an address in a diagnostic may come from a change request.
 _ADDRESS = re.compile(
-    r"(?:graph|schema|query|policy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
+    r"(?:graph|schema|query|policy|strategy|trust|cluster)\.([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.[A-Za-z0-9_-]+)?\Z"
 )
 
 _CHANGESET = re.compile(r"chs-[a-z2-7]{16}\Z")

@@ -65,10 +65,10 @@ class ClusterView:
         for each in self._at.get(path, ()):
             yield from each.values
 
-    def names(self, section: str) -> dict[str, ClusterScalar]:
+    def names(self, *section: str) -> dict[str, ClusterScalar]:
         """The names that a section declares."""
         found: dict[str, ClusterScalar] = {}
-        for each in self.below(section):
+        for each in self.below(*section):
             if each.key is not None:
                 found.setdefault(each.key.text, each.key)
         return found

@@ -21,6 +21,9 @@ _WORDS = {
     "version": ("1",),
     "state.backend": ("cluster",),
     "state.lock": _TRUTH,
+    "compute.targets.*.kind": ("materialize",),
+    "compute.targets.*.prune": _TRUTH,
+    "compute.strategies.*.experimental": _TRUTH,
     "ledger.store": ("branch", "directory"),
     "approvals.via_forge": ("reversible", "irreversible"),
     "approvals.forge_verdict": _TRUTH,
@@ -45,12 +48,15 @@ _FILE_ENDINGS = {
     "policies.*.file": (".yaml", ".yml"),
 }
 _PRINCIPALS = ("ledger.signers", "approvals.approvers", "approvals.break_glass", "approvals.accounts.*")
+_TARGET = "compute.strategies.*.target"
 _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
 
 def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[CompletionItem]:
     """What can stand behind a key, given as the documentation spells it."""
     yield from (CompletionItem(word, VALUE) for word in _WORDS.get(key, ()))
+    if key == _TARGET:
+        yield from (CompletionItem(name, VALUE, "target") for name in view.names("compute", "targets"))
     if key == _BOUND:
         yield CompletionItem("cluster", VALUE, documentation="The whole cluster.")
         yield from (CompletionItem(name, SymbolKind.NODE, "graph") for name in view.names("graphs"))

@@ -1,7 +1,7 @@
 """The texts behind the changes of a plan, as they are recorded and as they are declared. They only explain.
 
-The recorded text of a query or policy is in the ledger's catalog; that of a schema is in git or in the live graph. What cannot be
-read is left out silently: the verbs that need it report it.
+The recorded text of a query, policy or strategy is in the ledger's catalog; that of a schema is in git or in the live graph. What
+cannot be read is left out silently: the verbs that need it report it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gitops.model.address import Kind
 from gitops.model.change import Action, Change
 from gitops.model.plan import Plan, TextChange
 
-_KINDS = (Kind.SCHEMA, Kind.POLICY, Kind.QUERY)
+_KINDS = (Kind.SCHEMA, Kind.POLICY, Kind.STRATEGY, Kind.QUERY)
 _MOST = 50
 """Texts that people can take in, and that a bucket far away gives in time."""
 
 
 def changed_texts(current: Session, plan: Plan) -> tuple[TextChange, ...]:
-    """The first fifty texts that a plan changes: schemas, then policies, then files of queries; each in address order.
+    """The first fifty texts that a plan changes: schemas, policies, strategies, then files of queries; each in address order.
 
     A file of queries is named by those whose own text changes, or by all if none does.
     """

@@ -68,7 +68,7 @@ from gitops.render.undo import undo_counts, undo_rows
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOCUMENT_VERSION = 1
-_WITH_TEXT = (Kind.SCHEMA, Kind.POLICY, Kind.QUERY)
+_WITH_TEXT = (Kind.SCHEMA, Kind.POLICY, Kind.STRATEGY, Kind.QUERY)
 # Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
 # What is lost first comes first.

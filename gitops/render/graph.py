@@ -89,9 +89,10 @@ def to_text(graph: ExecutionGraph) -> str:
 def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = True, quiet: Collection[str] = ()) -> str:
     """A flowchart (https://mermaid.js.org/syntax/flowchart.html) from left to right, with a frame around what is of one graph.
 
-    It has at most `most` boxes: where there are more nodes, those of one graph, kind and action share a box with their number, or
-    all nodes of a graph do. Of the nodes in `quiet`, those of one graph always share a box. Two boxes have one arrow with all its
-    reasons. Without `reasons` the arrows have no text, and there are at most twice as many as boxes: enough to see the order.
+    What is of one compute cluster has a frame, too. It has at most `most` boxes: where there are more nodes, those of one frame,
+    kind and action share a box with their number, or all nodes of a frame do. Of the nodes in `quiet`, those of one graph always
+    share a box. Two boxes have one arrow with all its reasons. Without `reasons` the arrows have no text, and there are at most
+    twice as many as boxes: enough to see the order.
     """
     boxes = _boxes(graph, most, quiet)
     names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
@@ -132,8 +133,8 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     again: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
         if node.id in quiet:
-            again.setdefault(node.address.graph, []).append(node)
-    single = [_Box((node,), _in_frame(node), node.address.graph) for node in nodes if node.id not in quiet]
+            again.setdefault(_owner(node), []).append(node)
+    single = [_Box((node,), _in_frame(node), _owner(node)) for node in nodes if node.id not in quiet]
     single += [
         _Box(tuple(found), f"re-publish {len(found)} {'query' if len(found) == 1 else 'queries'}", owner)
         for owner, found in again.items()
@@ -143,7 +144,7 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
-        owner = node.address.graph
+        owner = _owner(node)
         alike.setdefault((owner, node.kind, node.action), []).append(node)
         by_graph.setdefault(owner, []).append(node)
     if len(alike) <= most:
@@ -159,10 +160,16 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     return [*kept, _Box(rest, f"{len(rest)} changes of {len(left)} more graphs", None)]
 
 
-def _in_frame(node: ExecNode) -> str:
-    """The title of a node without the name of its graph, which its frame has."""
+def _owner(node: ExecNode) -> str | None:
+    """The name of the frame of a node."""
     address = node.address
-    if address.graph is None:
+    return address.graph if address.compute is None else f"compute cluster {address.compute}"
+
+
+def _in_frame(node: ExecNode) -> str:
+    """The title of a node without the name of its graph or compute cluster, which its frame has."""
+    address = node.address
+    if _owner(node) is None:
         return _title(node)
     name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"
     return f"{node.action.value} {node.kind}{name}{', drops' if node.of else ''}"

@@ -12,6 +12,9 @@ from gitops.core.diagnostics import Severity
 from gitops.core.errors import UsageError
 from gitops.model.address import Address
 from gitops.model.compute import ComputeTarget, owned_rows
+from gitops.plan.plan import plan
+from gitops.render.diffs import text_diff
+from gitops.render.graph import to_mermaid
 from gitops.strategies.port import StrategyRow, newest_strategies
 from gitops.wiring.targets import declared_target
 from tests.support.cluster import START, Cluster, FailAt, codes, rulings
@@ -246,3 +249,22 @@ def test_whatever_statement_fails_the_next_apply_converges(tmp_path_factory, fau
         assert cluster.rows() == {("u1", "burst"): {"burst_replica_size": "800cc", "cooldown_s": 30}}
         assert len(cluster.world.strategy_rows) == 1
     assert number > 5
+
+
+def test_a_plan_shows_what_changes_in_a_rule(cluster):
+    cluster.converge()
+    cluster.serving["burst"]["cooldown_s"] = 30
+    cluster.save()
+    (text,) = plan(cluster.workspace(), texts=True).texts
+    diff = text_diff(text)
+    assert diff.resources == (BURST,)
+    assert [line for line in diff.lines if line[0] in "+-"] == ['-    "cooldown_s": 60', '+    "cooldown_s": 30']
+    # A limit of the compute cluster is part of each of its strategies.
+    cluster.serving["max_replicas"] = 3
+    cluster.save()
+    found = plan(cluster.workspace(), texts=True)
+    assert rulings(found.plan.changes) == {
+        BURST: "update applied",
+        Address("strategy.serving.target_size"): "update applied",
+    }
+    assert 'subgraph g0["compute cluster serving"]\n    n0["update strategy burst"]' in to_mermaid(found.plan.graph)
