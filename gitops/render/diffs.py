@@ -96,7 +96,7 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
         parts = list(SequenceMatcher(None, old, new).get_grouped_opcodes(_AROUND))
     for number, part in enumerate(parts):
         first_line = start + part[0][1]
-        owner = next((line for line in reversed(before[: first_line + 1]) if line and line[0] not in " \t}#/"), "")
+        owner = next((line for line in reversed(before[: first_line + 1]) if line and line[0] not in " \t{}#/"), "")
         inside = before[first_line : first_line + 1] != [owner]
         if number or (owner and inside):
             yield f"@@ {owner.rstrip(' {') if owner and inside else '...'} @@"

@@ -10,7 +10,7 @@ from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, 
 from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import SourceRef
 from gitops.graph.port import MigrationPreview
-from gitops.model.address import Address, graph_address, query_address, schema_address
+from gitops.model.address import Address, graph_address, query_address, schema_address, strategy_address
 from gitops.model.change import Action, Change, Disposition, GateName, Reason, Seen, Tier
 from gitops.model.changeset import (
     Changeset,
@@ -22,6 +22,7 @@ from gitops.model.changeset import (
     Runtime,
     RuntimeState,
 )
+from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
 from gitops.model.contract import BreakKind, ContractBreak
 from gitops.model.ledger import Debt
 from gitops.model.outcome import ApplyOutcome, PlanOutcome
@@ -38,6 +39,7 @@ from gitops.model.plan import (
     SchemaImpact,
     TextChange,
 )
+from gitops.model.strategy import Burst, StrategyType
 from gitops.render.comment import (
     apply_comment,
     drift_body,
@@ -266,6 +268,13 @@ def _examples() -> dict[str, str]:
     gated = _small(gone, approvals_required=(need,))
     alone = replace(need, approvals=(APPROVAL,), emergency=True)
     given = replace(gone, disposition=Disposition.APPLIED, reason=None)
+    burst = strategy_address("serving", StrategyType.BURST)
+    rules = [
+        ComputeRules("serving", ComputeTarget("prod", "MZ_URL"), "serving", (Burst("800cc", n),)) for n in (60, 30)
+    ]
+    slower, faster = (strategy_resources([each])[burst] for each in rules)
+    ruled = _small(Change(burst, Action.UPDATE, slower.digest, faster.digest))
+    rule_texts = (TextChange((burst,), slower.content, faster.content),)
     many = [
         Change(query_address(f"g{n % 40}", f"q{n:03}"), Action.UPDATE, digest("1"), digest("2")) for n in range(612)
     ]
@@ -277,6 +286,8 @@ def _examples() -> dict[str, str]:
         "example_gated_delete": plan_comment(replace(gated, approvals=(replace(MISSING, refused=()),))),
         "example_emergency": plan_comment(_small(given, approvals_required=(alone,))),
         "example_invalid": plan_comment(PlanComment(subject=SUBJECT, outcome=INVALID)),
+        "example_strategy": plan_comment(replace(ruled, outcome=replace(ruled.outcome, texts=rule_texts))),
+        "example_projection_pending": apply_comment(ApplyComment(subject=SUBJECT, outcome=PROJECTING)),
         "example_many": plan_comment(_small(*many, gone, breaks=broken, approvals_required=(need,))),
         "example_blocked_apply": apply_comment(
             ApplyComment(
@@ -295,6 +306,18 @@ INVALID = PlanOutcome(
             "query.knowledge.find_person",
             "Person has no property nick",
             SourceRef("a.gq", 4, 9),
+        ),
+    ),
+)
+PROJECTING = replace(
+    applied("apply_ok"),
+    changes=(Change(strategy_address("serving", StrategyType.BURST), Action.UPDATE, digest("1"), digest("2")),),
+    diagnostics=problems(
+        (
+            "projection_pending",
+            "compute.targets.prod",
+            "not on target prod yet: strategy.serving.burst; the target does not answer: connection refused",
+            None,
         ),
     ),
 )
