@@ -167,3 +167,12 @@ def test_what_does_not_agree_is_refused():
     with pytest.raises(IntegrityError, match="another strategy records another target prod"):
         read_strategies({**texts, elsewhere: moved})
     assert read_strategy(target, texts[target]).rule == TargetSize("50cc", "main")
+
+
+def test_the_example_declares_two_compute_clusters():
+    found = load((Path(__file__).parents[3] / "examples" / "strategies" / "cluster.yaml").read_text())
+    assert [*found.diagnostics] == []
+    assert [(each.key, len(each.rules), each.cluster) for each in read_strategies(texts(found))] == [
+        ("reports", 1, "Reports (EU)"),
+        ("serving", 3, "serving"),
+    ]
