@@ -26,6 +26,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.port import GraphReading
 from gitops.language.schema import Schema
 from gitops.model.address import CLUSTER_SCOPE, graph_address, is_servable, policy_address
+from gitops.model.change import Seen
 from gitops.plan.draft import UNKNOWN_DATA
 from gitops.policy.bind import BoundBundle, Enforced, bind
 from gitops.policy.decide import PolicyEngine
@@ -96,6 +97,7 @@ def boot(
             drifted=opened.schema_digest != revision.schemas[graph],
             policy=run.policy_of(scope),
             policy_digest=digests.get(run.policy_of(scope) or ""),
+            seen=opened.seen,
         )
         for graph, opened in graphs.items()
         if graph not in quarantined
@@ -120,6 +122,7 @@ class _Opened:
     schema: Schema
     schema_digest: str
     queries: dict[str, StoredQuery]
+    seen: Seen
 
 
 class _Boot:
@@ -176,7 +179,9 @@ class _Boot:
             if schema is not None:
                 live = digest(source)
                 self._compare(graph, live, problems)
-                opened[graph] = _Opened(uri, schema, live, {})
+                opened[graph] = _Opened(
+                    uri, schema, live, {}, Seen(found.incarnation, found.rows, found.manifest_version)
+                )
                 texts[graph] = [TextOfGraph(text, schema, live) for text in self._revision.queries.get(graph, ())]
         if self._stores.ledger.parallel == 1:
             # The client of a bucket has threads, which a copy of this process would lack.

@@ -6,13 +6,17 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from gitops import graph
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
+from gitops.core.errors import IntegrityError
+from gitops.model.change import Seen
 from gitops.model.served import RevisionIdentity
 from gitops.policy.decide import PolicyEngine
 
 if TYPE_CHECKING:
-    from gitops.graph import ReadCache
+    from gitops.graph import ReadCache, ReadTarget, Snapshot
     from gitops.language.query import CheckedQuery
     from gitops.language.schema import Schema
 
@@ -58,7 +62,7 @@ class ServedGraph:
 
     `engine` is None where no bundle is bound to it; `policy` and `policy_digest` are name and digest of the bundle. `drifted`
     says that the live schema is not the applied one. `cache` keeps what was read of immutable versions, and is shared between
-    graphs and generations.
+    graphs and generations. `seen` is what was there when the generation was made, None where that is not known.
     """
 
     graph_id: str
@@ -72,6 +76,23 @@ class ServedGraph:
     drifted: bool = False
     policy: str | None = None
     policy_digest: str | None = None
+    seen: Seen | None = None
+
+    def open(self, target: ReadTarget) -> Snapshot:
+        """A version of the graph. Raises as `graph.open_snapshot`.
+
+        Raises IntegrityError `graph_unreadable` where another graph is at the root than when the generation was made, and
+        `graph_rewound` for an older copy of it.
+        """
+        found, seen = graph.open_snapshot(self.uri, target, self.cache), self.seen
+        if seen is not None and found.identity.graph_id != seen.incarnation:
+            detail = f"graph {found.identity.graph_id} is at the root, and {seen.incarnation} is served"
+            raise IntegrityError(Code.GRAPH_UNREADABLE, detail, path=self.uri)
+        newest = (target.version, target.commit, target.time) == (None, None, None)
+        if seen is not None and newest and found.line.fork is None and found.manifest.n < seen.version:
+            detail = f"the newest version is {found.manifest.n}, and version {seen.version} was served"
+            raise IntegrityError(Code.GRAPH_REWOUND, detail, path=self.uri)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -59,6 +60,29 @@ def test_a_manifest_that_was_tampered_with_is_an_error_and_never_another_answer(
             assert read(server)[0] == 500
         newest.write_bytes(good)
         assert read(server) == expected
+
+
+def identity_of(root: Path) -> str:
+    return str(json.loads((root / "graph.json").read_bytes())["graph_id"])
+
+
+def test_another_graph_and_an_older_copy_at_the_root_are_errors_and_never_another_answer(tmp_path: Path) -> None:
+    root, other = Path(town_graph(tmp_path)), Path(town_graph(tmp_path, "other"))
+    identity = other / "graph.json"
+    identity.write_text(identity.read_text("utf-8").replace(identity_of(root), "01HF7YAT0000000000000000ZZ"), "utf-8")
+    shutil.copytree(root, tmp_path / "copy")
+    put(str(root), [town("a", size=8)], start=9_000)
+    with running(generation(served(str(root)))) as server:
+        for found, why in ((tmp_path / "copy", "is 3, and version 4 was served"), (other, "is at the root, and")):
+            root.rename(tmp_path / "away")
+            found.rename(root)
+            assert read(server)[0] == 500
+            assert server.ask("GET", "/graphs/towns/snapshot").status_code == 500
+            defect = next(each["error"] for each in reversed(server.log) if each["event"] == "defect")
+            assert why in defect
+            root.rename(found)
+            (tmp_path / "away").rename(root)
+            assert read(server) == (200, [{"t.key": "a", "t.size": 8, "t.name": None}])
 
 
 def test_data_that_is_gone_is_an_error_and_never_fewer_rows(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostics
 from gitops.graph import ReadCache, open_snapshot
 from gitops.language.query import check_query, parse_queries
+from gitops.model.change import Seen
 from gitops.model.served import RevisionIdentity
 from gitops.policy.bundle import Bundle
 from gitops.policy.decide import AccessDecision, AccessRequest, PolicyEngine, decide
@@ -95,8 +96,9 @@ def served(
         for each in parse_queries(queries)
     }
     source = snapshot.schema_source()
+    seen = Seen(snapshot.identity.graph_id, 0, snapshot.manifest.n)
     return ServedGraph(
-        graph_id, root, schema, source, digest(source), dict(sorted(stored.items())), engine, ReadCache()
+        graph_id, root, schema, source, digest(source), dict(sorted(stored.items())), engine, ReadCache(), seen=seen
     )
 
 

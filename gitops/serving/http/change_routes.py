@@ -87,7 +87,7 @@ async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Sna
     if commit is None:
         branch = canonical_branch(query.get("branch"))
         call.require(Action.READ, branch=branch)
-        return await call.work(lambda: graph.open_snapshot(call.graph.uri, graph.ReadTarget(branch), call.graph.cache))
+        return await call.work(lambda: call.graph.open(graph.ReadTarget(branch)))
     if "branch" in query:
         raise bad_request("give a branch or a snapshot, not both")
     found = await call.work(lambda: commits.find_commit(call.graph, commit))

@@ -77,6 +77,7 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.EMBEDDING_FAILED: ErrorAnswer(503, None, "embedding_failure", shown=False),
         Code.GRAPH_MISSING: _FAILED,
         Code.GRAPH_UNREADABLE: _FAILED,
+        Code.GRAPH_REWOUND: _FAILED,
         Code.STORAGE_FAILED: _FAILED,
         Code.STORAGE_ROOT_INVALID: _FAILED,
         Code.STORAGE_DRIVER_MISSING: _FAILED,

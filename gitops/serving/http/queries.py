@@ -51,11 +51,10 @@ class _Target:
     opened: Snapshot | None = None
 
     def open(self, served: ServedGraph) -> Snapshot:
-        """The version. Raises as `graph.open_snapshot`."""
+        """The version. Raises as `ServedGraph.open`."""
         if self.opened is not None:
             return self.opened
-        target = graph.ReadTarget(self.branch, commit=self.snapshot)
-        return graph.open_snapshot(served.uri, target, served.cache)
+        return served.open(graph.ReadTarget(self.branch, commit=self.snapshot))
 
 
 async def run_query(call: Call) -> Answer:
@@ -205,8 +204,7 @@ async def _change(
     def change() -> Answer:
         checked = query
         if isinstance(checked, InlineQuery):
-            snapshot = graph.open_snapshot(served.uri, graph.ReadTarget(name), served.cache)
-            checked = call.texts.compile(served, snapshot, checked)
+            checked = call.texts.compile(served, served.open(graph.ReadTarget(name)), checked)
         wanted = Change(name, checked, params, expected)
         return json_answer(run_change(served, wanted, writing, context.embedder))
 

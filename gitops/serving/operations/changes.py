@@ -84,9 +84,7 @@ def commit_changes(
         if n == 1:
             # The first version of a graph has no rows.
             return {**form, "changes": [], "page_token": None}
-        begin = position or graph.position_of(
-            graph.open_snapshot(served.uri, graph.ReadTarget(found.branch, version=n - 1))
-        )
+        begin = position or graph.position_of(served.open(graph.ReadTarget(found.branch, version=n - 1)))
         page = _page_form(graph.read_feed(served.uri, begin, types, last=n))
         return {**form, "changes": page["changes"], "page_token": page["page_token"]}
 

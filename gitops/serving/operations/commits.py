@@ -62,11 +62,11 @@ def read_commit(served: ServedGraph, permit: Permit, commit: str) -> Read:
 
 
 def find_commit(served: ServedGraph, commit: str) -> Snapshot:
-    """The version with this commit id, on the branch that has it. Raises ProblemError 404; as `graph.open_snapshot`."""
+    """The version with this commit id, on the branch that has it. Raises ProblemError 404; as `ServedGraph.open`."""
     if not is_ulid(commit):
         raise commit_missing(commit)
     try:
-        return graph.open_snapshot(served.uri, graph.ReadTarget(commit=commit), served.cache)
+        return served.open(graph.ReadTarget(commit=commit))
     except GitopsError as error:
         if error.code in _UNFINDABLE:
             raise commit_missing(commit) from None

@@ -21,7 +21,7 @@ def describe_snapshot(served: ServedGraph, permit: Permit, branch: str) -> Read:
     permit(Action.READ, branch=branch)
 
     def read() -> dict[str, Any]:
-        head = graph.open_snapshot(served.uri, graph.ReadTarget(branch), served.cache).manifest
+        head = served.open(graph.ReadTarget(branch)).manifest
         datasets = []
         for key, entry in sorted(head.tables.items()):
             kind, _, name = key.partition(":")

@@ -39,7 +39,7 @@ def export_records(served: ServedGraph, permit: Permit, branch: str, types: Sequ
     permit(Action.EXPORT, branch=branch)
 
     def begin() -> Export:
-        snapshot = graph.open_snapshot(served.uri, graph.ReadTarget(branch), served.cache)
+        snapshot = served.open(graph.ReadTarget(branch))
         records = graph.export_records(snapshot, types or None)
         return Export(snapshot.manifest.txn_id, graph.position_of(snapshot).token, cut_pieces(records))
 

@@ -165,7 +165,6 @@ def _moved(served: ServedGraph, change: Change) -> ProblemError:
     """The refusal of a change whose branch is at another commit, which is named if it can be read."""
     precondition = {"expected": change.expected}
     with contextlib.suppress(GitopsError):
-        head = graph.open_snapshot(served.uri, graph.ReadTarget(change.branch), served.cache)
-        precondition["actual"] = head.manifest.txn_id
+        precondition["actual"] = served.open(graph.ReadTarget(change.branch)).manifest.txn_id
     message = f"branch '{change.branch}' is at another commit"
     return ProblemError(ApiProblem(412, None, message, {"precondition_failure": precondition}))
