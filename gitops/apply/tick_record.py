@@ -24,6 +24,7 @@ from gitops.model.changeset import (
     Drained,
     Failed,
     Finalized,
+    Orphan,
     Prepared,
     RollingBack,
     RuntimeState,
@@ -66,6 +67,12 @@ def end_changeset(current: Session, journal: Journal, results: Mapping[str, Node
     """Record how the changeset ended: it failed where nothing was done. The applied state is as before. Raises GitopsError."""
     at, revision = current.workspace.stamp(), current.state.revision
     done = [each.address for each in journal.record.members if results[each.address].outcome.succeeded]
+    if journal.record.state is ChangesetState.ROLLING_BACK:
+        # A person gave it up. A replica is not taken back: the next decision is about what is there.
+        error = journal.record.error or INTERRUPTED
+        journal.add(Failed(error, tuple(Orphan(address, "it was done before that") for address in done)))
+        write_events(current, journal)
+        return
     stages = member_events(journal.record, results, {Effect.STAGE}, at=at)
     journal.add(*stages)
     if not done:

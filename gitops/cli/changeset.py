@@ -31,7 +31,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.documents.forms import is_line
-from gitops.model.changeset import ChangesetState
+from gitops.model.changeset import ChangesetKind, ChangesetState
 from gitops.model.ledger import is_changeset_key
 from gitops.render.changesets import (
     event_form,
@@ -178,6 +178,14 @@ def retry(options: argparse.Namespace) -> int:
     if record.state is not ChangesetState.FAILED:
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID, f"it is {record.state}; only what failed is tried again", path=record.key
+        )
+    if record.kind is ChangesetKind.TICK:
+        fix = "decide on what is there now: gitops strategies apply"
+        raise ConflictError(
+            Code.CHANGESET_STATE_INVALID,
+            "a tick is not tried again: the next one decides by itself",
+            path=record.key,
+            fix=fix,
         )
     merge = record.source.merge_commit
     newest = (record,) if merge is None else find_changesets(ledger, WatchedChangeset(commit=merge))

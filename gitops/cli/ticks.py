@@ -60,14 +60,14 @@ def wipe_state(options: argparse.Namespace) -> int:
     from gitops.apply.strategy_memory import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
-    return _show_memory(wipe(*to_write(options), _how(options), what), "rows deleted", options)
+    return _show_memory(wipe(*to_write(options), _how(options), what), ("row", "deleted"), options)
 
 
 def wake(options: argparse.Namespace) -> int:
     """`gitops strategies wake`."""
     from gitops.apply.strategy_memory import wake as run
 
-    return _show_memory(run(*to_write(options), _how(options), options.name), "compute clusters woken", options)
+    return _show_memory(run(*to_write(options), _how(options), options.name), ("compute cluster", "woken"), options)
 
 
 def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
@@ -81,13 +81,13 @@ def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
     return _exit_code(outcome, loaded=outcome.loaded, unreachable=outcome.unreachable)
 
 
-def _show_memory(outcome: MemoryOutcome, done: str, options: argparse.Namespace) -> int:
+def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argparse.Namespace) -> int:
     from gitops.render.ticks import memory_form, memory_lines
 
     if options.json:
         show_form(memory_form(outcome))
     else:
-        _say(memory_lines(outcome, done), outcome, options)
+        _say(memory_lines(outcome, *done), outcome, options)
     unreachable = {each.code for each in outcome.diagnostics} == {Code.TARGET_UNREACHABLE}
     return _exit_code(outcome, loaded=outcome.loaded, unreachable=unreachable)
 

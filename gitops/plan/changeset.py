@@ -192,7 +192,10 @@ def _runtime(member: Member, result: NodeResult, at: str, *, canonical: bool) ->
 
 def _outputs(before: Runtime, result: NodeResult) -> Mapping[str, object]:
     version = result.facts.get("manifest_version")
-    return before.outputs if version is None else MappingProxyType({**before.outputs, "manifest_version": version})
+    if version is None:
+        return before.outputs
+    # Events are written with sorted keys, and a record is what they give.
+    return MappingProxyType(dict(sorted({**before.outputs, "manifest_version": version}.items())))
 
 
 def failure_text(result: NodeResult) -> str:

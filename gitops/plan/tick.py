@@ -98,10 +98,11 @@ class TickAction:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """As JSON, without what the record of its member says."""
+        """As JSON, without what the record of its member says. The keys are sorted, as those of events are."""
         names = ("target", "compute", "cluster", "cluster_id", "replica", "size", "signals", "index", "of", "suspends")
         values = {name: getattr(self, name) for name in names}
-        return MappingProxyType({**values, "reasons": list(self.reasons), "by": list(self.by)})
+        form = {**values, "reasons": list(self.reasons), "by": list(self.by)}
+        return MappingProxyType(dict(sorted(form.items())))
 
 
 def actions_of(rules: ComputeRules, cluster: ComputeCluster, decision: Decision, signals: Signals) -> list[TickAction]:

@@ -85,9 +85,9 @@ def tick_form(outcome: TickOutcome) -> dict[str, Any]:
     }
 
 
-def memory_lines(outcome: MemoryOutcome, done: str) -> list[str]:
-    """A line for each target; `done` says what was done to so many."""
-    return [f"{target}: {number} {done}" for target, number in sorted(outcome.done.items())]
+def memory_lines(outcome: MemoryOutcome, noun: str, done: str) -> list[str]:
+    """A line for each target; what was counted, and what was done to it."""
+    return [f"{target}: {count(number, noun)} {done}" for target, number in sorted(outcome.done.items())]
 
 
 def memory_form(outcome: MemoryOutcome) -> Mapping[str, Any]:

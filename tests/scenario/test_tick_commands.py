@@ -41,7 +41,7 @@ def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 
 def test_a_dry_run_prints_statements_with_reasons(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["strategies", "dry-run", "--cluster", "^serving$", "-v"]) == 0
+    assert main(["strategies", "dry-run", "--cluster", "^serving$", "-vv"]) == 0
     assert capsys.readouterr().out == (
         f"{CREATE};\n-- prod/serving: target_size: no replica has size 50cc\n"
         "-- 1 compute cluster looked at, 1 statement would be carried out\n"
@@ -69,6 +69,15 @@ def test_an_apply_acts_and_says_in_which_changeset(ticks: Ticks, capsys: pytest.
     assert capsys.readouterr().out == "-- 2 compute clusters looked at, no statements carried out\n"
     assert main(["changeset", "show", record.key]) == 0
     assert "create replica.prod.serving.main (stage): canonical" in capsys.readouterr().out
+
+
+def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks.world.clusters["serving"].single = True
+    assert main(["strategies", "apply", "--cluster", "serving"]) == 1
+    (record,) = ticks.changesets()
+    assert "single_replica_only replica.prod.serving.main" in capsys.readouterr().out
+    assert main(["changeset", "retry", record.key]) == 1
+    assert "gitops strategies apply" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -162,7 +171,7 @@ def test_a_suspended_compute_cluster_is_woken(ticks: Ticks, capsys: pytest.Captu
     with pytest.raises(UsageError, match="no applied strategy suspends a compute cluster servin; did you mean"):
         wake(workspace, how, "servin")
     assert main(["strategies", "wake", "serving"]) == 0
-    assert capsys.readouterr().out == "prod: 1 compute clusters woken\n"
+    assert capsys.readouterr().out == "prod: 1 compute cluster woken\n"
 
 
 def test_a_memory_is_wiped(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +184,7 @@ def test_a_memory_is_wiped(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> 
     assert wipe(workspace, ticks.how(), Wipe.ORPHANS).done == {"prod": 1}
     assert [row[0] for row in ticks.world.state_rows or ()] == ["u2"]
     assert main(["strategies", "wipe-state", "--recreate"]) == 0
-    assert capsys.readouterr().out == "prod: 1 rows deleted\n"
+    assert capsys.readouterr().out == "prod: 1 row deleted\n"
     assert ticks.world.state_rows == []
     with MemoryTarget(ticks.world) as other:
         assert other.try_lock("cluster-bot:library:prod")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gitops.cluster.steer import Steering
 from gitops.core.diagnostics import Severity
 from gitops.model.changeset import ChangesetState
 from gitops.model.ledger import AppliedResource
@@ -389,3 +390,17 @@ def test_a_tick_brings_the_rows_of_its_targets_in_line_first(make: Make) -> None
     ticks.until_quiet()
     assert [row.config for row in ticks.world.strategy_rows] == [row.config for row in rows]
     assert ticks.cluster.state.revision == revision
+
+
+def test_a_tick_that_a_person_gave_up_ends_as_failed_and_names_what_was_done(make: Make) -> None:
+    ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
+    with pytest.raises(Died):
+        ticks.tick(DieOnce("tick.after_statement"))
+    (record,) = ticks.changesets()
+    bench = ticks.cluster
+    Steering(ticks.ledger, bench.clock, bench.ids, "ada").fail(record.key, "not now")
+    assert ticks.tick().ok
+    (record,) = ticks.changesets()
+    assert (record.state, record.error) == (ChangesetState.FAILED, "not now")
+    assert [each.address for each in record.orphaned] == ["replica.prod.serving.main"]
+    assert len(ticks.executed()) == 1

@@ -1,4 +1,4 @@
-"""Strategies on a branch ledger: what is recorded of their rows is an entry that the audit accepts, and keeps what waits."""
+"""Strategies on a branch ledger: the audit accepts what is recorded of their rows and of ticks, and what waits is kept."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from gitops.apply.apply import apply
+from gitops.apply.tick import Ticking, tick
 from gitops.model.address import Address
 from gitops.model.compute import owned_rows
 from gitops.model.ledger import EntryKind
 from tests.support.audited import Life, declared
 from tests.support.memory_target import MemoryTarget
-from tests.support.target_world import TargetWorld
+from tests.support.target_world import TargetWorld, fresh_world
+from tests.support.ticks import Died, DieOnce
 
 SECTION = b"""\
 compute:
@@ -48,3 +50,26 @@ def test_the_entries_of_a_projection_are_verified(tmp_path, atomic):
     applied(life, world, atomic=atomic)
     assert life.audit(life.chain()[-1]).findings == ()
     assert (head in life.chain(), world.strategy_rows) == (True, rows)
+
+
+@pytest.mark.parametrize("died", [False, True], ids=["whole", "interrupted"])
+def test_the_entries_of_a_tick_are_verified(tmp_path, died):
+    life, world = Life(tmp_path), fresh_world(serving={"old": "25cc*"})
+    life.begin()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes") + SECTION})
+    applied(life, world)
+    before, state = len(life.chain()), life.state(len(life.chain()))
+    how = Ticking(lambda _: MemoryTarget(world))
+    if died:
+        with pytest.raises(Died):
+            tick(replace(life.workspace(), faults=DieOnce("tick.after_statement")), how)
+    outcome = tick(life.workspace(), how)
+    assert outcome.ok
+    entries = [life.entry(number) for number in range(before + 1, len(life.chain()) + 1)]
+    assert [entry.kind for entry in entries] == [EntryKind.CHANGESET, EntryKind.CHANGESET]
+    assert len({entry.changeset for entry in entries}) == 1
+    assert entries[-1].origins == life.entry(before).origins != ()
+    assert life.state(len(life.chain())) == state
+    assert life.audit(life.chain()[-1]).findings == ()
+    assert [row.executed for row in world.audit_rows or ()] == [True]
+    assert world.replicas("serving") == {"old": "25cc", "r_50cc": "50cc"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,4 +66,44 @@ def test_a_tick_that_dies_is_settled_by_the_next_one(ticks: Ticks, point: str) -
     outcome = ticks.tick()
     assert codes(outcome) == ["cluster_recovery_rolled_forward"]
     assert sql(outcome) == []
+    assert [row.executed for row in ticks.audited] == [True]
+
+
+_CHILD = """\
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from gitops.apply.tick import Ticking, tick
+from gitops.core.redact import Secret
+from gitops.materialize.connection import Address
+from gitops.materialize.target import MaterializeTarget
+from tests.support.cluster import Cluster, DieAt
+
+folder, url, point = sys.argv[1:]
+target = MaterializeTarget(Address("compute.targets.prod", Secret("PROD_URL", url), "cluster-gitops"))
+tick(Cluster(Path(folder)).workspace("ada", DieAt(point)), Ticking(lambda _: target))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["tick.before_statement", "tick.after_statement", "tick.after_audit", "tick.after_memory"]
+)
+def test_a_process_that_is_killed_costs_neither_a_replica_nor_a_row(
+    tmp_path: Path, stand_in: ServerWorld, point: str
+) -> None:
+    ticks = Ticks(tmp_path, stand_in, memory=False)
+    stand_in.add_cluster("serving")
+    stand_in.add_replica("serving", "a", "25cc", hydrated=True)
+    ticks.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": "main"}}})
+    argv = [sys.executable, "-c", _CHILD, str(tmp_path), stand_in.url(), point]
+    assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
+    holder = ticks.ledger.observe_lock().info
+    assert holder is not None
+    assert codes(ticks.tick()) == ["state_lock_held"]
+    assert ticks.cluster.unlock(holder.lock_id).ok
+    assert codes(ticks.tick()) == ["cluster_recovery_rolled_forward"]
+    ticks.tick()
+    assert stand_in.replicas("serving") == {"a": "25cc", "main": "50cc"}
     assert [row.executed for row in ticks.audited] == [True]
