@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,7 +19,6 @@ import pytest
 __all__ = ["PostgresServer"]
 
 _HOME = Path("/usr/lib/postgresql")
-_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder that is made there is private
 _STARTS_WITHIN_S = 60
 _SETTINGS = {
     "fsync": "off",
@@ -29,6 +29,8 @@ _SETTINGS = {
     "max_connections": "40",
     "max_wal_senders": "0",
     "wal_level": "minimal",
+    "min_wal_size": "32MB",
+    "max_wal_size": "32MB",
     "listen_addresses": "",
     "timezone": "Asia/Kolkata",  # a zone that no test expects
 }
@@ -38,32 +40,42 @@ class PostgresServer:
     """A server of this process on a unix socket; use as a context manager. Its programs do not run as root."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="gitops-postgres-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        """Skips the test where the package is missing."""
+        self._programs = _programs()
+        # Where memory has room for it, the folders of tests are there.
+        self._folder = Path(tempfile.mkdtemp(prefix="gitops-postgres-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Start it. Skips the test where the package is missing."""
-        programs = _programs()
-        data, user = self._folder / "data", self.user
-        if os.geteuid() == 0:
-            shutil.chown(self._folder, user)
-        self._run(
-            [programs / "initdb", "-D", data, "-U", user, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
-        )
-        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                _as_its_user([programs / "postgres", "-D", data, "-k", self._folder, *options]), stdout=log, stderr=log
-            )
-        self._wait()
+        """Start it."""
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def _start(self) -> None:
+        data = self._folder / "data"
+        if os.geteuid() == 0:
+            shutil.chown(self._folder, self.user)
+        made = ["-D", data, "-U", self.user, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+        done = subprocess.run(
+            _as_its_user([self._programs / "initdb", *made]), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [self._programs / "postgres", "-D", data, "-k", self._folder, *options]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(_as_its_user(command), stdout=log, stderr=log)
+        self._wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop it, and remove what it kept."""
         if self._process is not None:
-            self._process.send_signal(3)
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
         shutil.rmtree(self._folder)
 
@@ -80,10 +92,6 @@ class PostgresServer:
     def connect(self) -> psycopg.Connection:
         """A connection of its owner, to the database `postgres`."""
         return psycopg.connect(host=str(self._folder), user=self.user, dbname="postgres", autocommit=True)
-
-    def _run(self, command: Sequence[str | Path]) -> None:
-        done = subprocess.run(_as_its_user(command), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
     def _wait(self) -> None:
         end = time.monotonic() + _STARTS_WITHIN_S
@@ -108,6 +116,6 @@ def _programs() -> Path:
 
 
 def _as_its_user(command: Sequence[str | Path]) -> list[str]:
-    """The programs refuse to run as root: then they run as the user of the package."""
-    words = [str(word) for word in command]
-    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *words] if os.geteuid() == 0 else words
+    """A command that ends with this process. Its programs refuse to run as root: then they run as the user of the package."""
+    user = ["--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+    return ["setpriv", "--pdeathsig=QUIT", *user, *map(str, command)]
