@@ -107,3 +107,30 @@ def review(number: int, author: str, state: str, commit: str = HEAD) -> dict[str
 def bodies(sender: CheckedSender, method: str) -> Sequence[Any]:
     """Bodies of what was sent by a method, without the questions in GraphQL."""
     return [request.body for request in sender.sent if request.method == method and request.path != "/graphql"]
+
+
+def given_permission(role: str, permission: str, identifier: int = 2) -> dict[str, object]:
+    """What GitHub says of the rights of `ada`."""
+    user = FORMS.user("ada") | {
+        "id": identifier,
+        "role_name": role,
+        "permissions": {"pull": True, "triage": True, "push": True, "maintain": False, "admin": False},
+    }
+    return {"permission": permission, "role_name": role, "user": user}
+
+
+def rule(kind: str, **parameters: object) -> dict[str, object]:
+    """A rule of a ruleset of the repository."""
+    form: dict[str, object] = {"type": kind, "ruleset_source_type": "Repository", "ruleset_source": "octo/brain"}
+    return form | {"ruleset_id": 1} | ({"parameters": parameters} if parameters else {})
+
+
+RULES = [
+    rule("deletion"),
+    rule("non_fast_forward"),
+    rule(
+        "required_status_checks",
+        required_status_checks=[{"context": "gitops/plan/library"}],
+        strict_required_status_checks_policy=True,
+    ),
+]
