@@ -1,7 +1,7 @@
 """`cluster.yaml` of a cluster with the graphs and policies of another one; what belongs to the place of the cluster stays.
 
-1. `graphs` and `policies` are what is promoted. All other top-level keys (`metadata`, `state`, `storage`) say which cluster it is
-   and where it keeps its data.
+1. `graphs` and `policies` are what is promoted. All other top-level keys (`metadata`, `state`, `storage`, `compute`) say
+   which cluster it is, where it keeps its data, and which targets it has.
 2. The text is cut at its top-level keys, each with the comments above it, so that layout and comments survive.
 3. The result is read again: it must say exactly what step 1 asks for.
 """

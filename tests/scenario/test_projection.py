@@ -152,6 +152,18 @@ def test_a_strategy_moves_with_its_row_from_target_to_target(cluster):
     assert (len(cluster.rows("OTHER_URL")), cluster.rows()) == (2, {})
 
 
+def test_a_compute_cluster_with_another_name_here_keeps_its_rows(cluster):
+    cluster.converge()
+    rows = list(cluster.world.strategy_rows)
+    cluster.section["strategies"] = {"main": {**cluster.serving, "cluster": "serving"}}
+    cluster.save()
+    assert codes(cluster.apply()) == []
+    assert [(row.cluster_id, row.strategy_type, row.config) for row in cluster.world.strategy_rows] == [
+        (row.cluster_id, row.strategy_type, row.config) for row in rows
+    ]
+    assert {row.address.compute for row in owned_rows(cluster.state.observations)} == {"main"}
+
+
 @pytest.mark.parametrize("atomic", [False, True], ids=["best-effort", "atomic"])
 def test_a_target_that_is_down_delays_no_apply_and_loses_nothing(cluster, atomic):
     assert cluster.import_().ok
