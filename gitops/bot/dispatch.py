@@ -8,7 +8,7 @@ An event only says where to look. Whatever it says about heads, authors and stat
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
     QueueEvent                   verify the group of a merge queue
-    TimerEvent, ManualEvent      sweep, then report drift
+    TimerEvent, ManualEvent      sweep, then report drift; asked to tick, let the strategies of compute clusters decide
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gitops.bot.plan_requests import plan_requests
 from gitops.bot.results import LogLine
 from gitops.bot.revocations import take_in_revocations
 from gitops.bot.sweep import sweep
+from gitops.bot.ticks import tick_clusters
 from gitops.core.errors import GitopsError
 from gitops.forge.events import (
     CommentEvent,
@@ -57,9 +58,10 @@ def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
 
 
 def run_verb(bot: Bot, verb: str, event: Event, cluster: str | None = None) -> Iterator[LogLine]:
-    """Carry out one verb of `gitops bot` for an event; `cluster` limits `apply`, `sweep` and `drift` to one cluster.
+    """Carry out one verb of `gitops bot` for an event.
 
-    An event that the verb does not handle is logged and ignored. Raises GitopsError like `handle_event`.
+    `cluster` limits `apply`, `sweep`, `drift` and `tick` to one cluster. An event that the verb does not handle is logged and
+    ignored. Raises GitopsError like `handle_event`.
     """
     yield from _carry_out(EventContext(bot), verb, event, cluster)
 
@@ -108,6 +110,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from sweep(context, cluster)
         case "drift", _:
             yield from report_drift(context, cluster)
+        case "tick", TimerEvent() | ManualEvent():
+            yield from tick_clusters(context, event, cluster)
         case _, IgnoredEvent(why=why):
             yield LogLine(f"nothing to do: {why}")
         case _:

@@ -28,7 +28,7 @@ from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.redact import Redactor
-from gitops.forge.events import Event, ManualEvent, RequestEvent
+from gitops.forge.events import Event, ManualEvent, RequestEvent, TimerEvent
 from gitops.forge.port import ChangeRequest, Forge, RequestState
 from gitops.forge.registry import FORGES
 from gitops.git.port import Person
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _MAX_EVENT = 32 * 1024 * 1024
 # Without a token the authors of a change are unknown, and nothing may be carried out on a guess.
-_NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep"})
-_WRITE_LEDGER = frozenset({"command", "apply", "sweep"})
+_NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep", "tick"})
+_WRITE_LEDGER = frozenset({"command", "apply", "sweep", "tick"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
 _MAX_SUMMARY = 1024 * 1024
 """Bytes of the summary of one step: https://docs.github.com/en/actions/reference/limits."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """`gitops bot plan`, `command`, `apply`, `verify`, `drift` and `sweep`: print each line as it is logged."""
+    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `sweep` and `tick`: print each line as it is logged."""
     with heeding_signals() as cancel:
         return _run(options, cancel)
 
@@ -102,6 +102,11 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
     number = getattr(options, "request", None)
     if number is not None:
         return ManualEvent((("request", str(number)),))
+    if getattr(options, "scheduled", False):
+        return TimerEvent()
+    mode = getattr(options, "mode", None)
+    if mode is not None:
+        return ManualEvent((("mode", mode),))
     if kind == LOCAL or (not options.event and job_kind(environ) != kind):
         if options.event:
             raise UsageError(Code.USAGE_ERROR, "name the forge of the event with --forge")

@@ -24,7 +24,7 @@ _EXITS = "exit codes: 0 done, 1 a problem, 2 wrong usage, 3 waits for a person, 
 _EVENT = Argument("--event", "FILE", "event of the forge (default: the event of the CI job)")
 
 
-def _event_command(name: str, summary: str, *arguments: Argument) -> Command:
+def _event_command(name: str, summary: str, *arguments: Argument | Group) -> Command:
     return Command(name, summary, f"{_BOT}:run", _EVENT, FORGE, *arguments, PROJECT, epilog=_EXITS)
 
 
@@ -42,6 +42,16 @@ BOT = Command(
         _event_command("verify", "check that a merge group does what was reviewed"),
         _event_command("drift", "report differences between the ledger and the live graphs"),
         _event_command("sweep", "find merged changes that were never applied, and apply them"),
+        _event_command(
+            "tick",
+            "let the applied strategies of all clusters decide: a schedule carries it out, else it is only said",
+            Group(
+                flag(
+                    "--scheduled", "a timer runs this: carry out what is decided; exit 0 while another tick is at work"
+                ),
+                Argument("--mode", ("dry-run", "apply"), "what a run by hand does (default: dry-run)"),
+            ),
+        ),
         Command(
             "serve",
             "receive webhooks of forges, and handle them like CI jobs",

@@ -1,0 +1,63 @@
+"""Ticks of replica strategies: those that each cluster has applied decide now, and what they decide is carried out.
+
+A schedule carries it out. A run that a person starts only says what would be done, unless its input `mode` is `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gitops.apply.tick import Ticking, TickOutcome, preview, tick
+from gitops.bot.context import EventContext
+from gitops.bot.results import LogLine, diagnostic_lines, error_line, result_of
+from gitops.config.gitops_yaml import ClusterRule
+from gitops.core.errors import BugError, GitopsError
+from gitops.forge.events import ManualEvent, TimerEvent
+
+__all__ = ["tick_clusters"]
+
+
+def tick_clusters(
+    context: EventContext, event: TimerEvent | ManualEvent, cluster: str | None = None
+) -> Iterator[LogLine]:
+    """Let the strategies of all clusters decide, or of the one called `cluster`; a problem of one does not stop the others."""
+    scheduled = isinstance(event, TimerEvent)
+    carries_out = isinstance(event, TimerEvent) or dict(event.inputs).get("mode") == "apply"
+    for rule in context.clusters:
+        if cluster in (None, rule.name):
+            try:
+                yield from _tick_cluster(context, rule, carries_out=carries_out, scheduled=scheduled)
+            except GitopsError as error:
+                yield error_line(f"tick of {rule.name}", error)
+
+
+def _tick_cluster(context: EventContext, rule: ClusterRule, *, carries_out: bool, scheduled: bool) -> Iterator[LogLine]:
+    begin, head = f"tick of {rule.name}", context.project.head_of(rule.ref)
+    if head is None or context.position(rule).applied is None:
+        yield LogLine(f"{begin}: nothing is applied yet")
+        return
+    workspace = context.workspace_at(rule, head, in_place=True)
+    if workspace.open_target is None:
+        raise BugError("the bot was made without a way to open targets")
+    how = Ticking(workspace.open_target, scheduled=scheduled)
+    outcome = tick(workspace, how) if carries_out else preview(workspace, how)
+    ended = {result.node_id: f" [{result.outcome.value}]" for result in outcome.results}
+    for action in outcome.actions:
+        yield LogLine(f"{begin}: {action.sql}: {'; '.join(action.reasons)}{ended.get(action.address, '')}")
+    yield from diagnostic_lines(outcome.diagnostics)
+    yield LogLine(f"{begin}: {_sum(outcome)}", result_of(outcome.diagnostics))
+
+
+def _sum(outcome: TickOutcome) -> str:
+    """What a tick comes to, in one line."""
+    if outcome.skipped is not None:
+        return f"skipped: {outcome.skipped}"
+    if not outcome.decided:
+        return "nothing was decided" if not outcome.ok else "no strategies to decide"
+    looked = f"{len(outcome.decided)} compute cluster(s)"
+    if not outcome.actions:
+        return f"{looked} need nothing"
+    if outcome.dry_run:
+        return f"{looked}, {len(outcome.actions)} statement(s) would be carried out"
+    key = "" if outcome.changeset is None else f": changeset {outcome.changeset.key}"
+    return f"{looked}, {len(outcome.actions)} statement(s){key}"
