@@ -8,6 +8,8 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult
+from gitops.doctor.examine import examine
+from gitops.doctor.findings import Health
 from gitops.forge.events import Event, ManualEvent, PushEvent, TimerEvent
 from tests.support.bot_stage import Stage, said, take_lock, verdict
 from tests.support.loop import LEDGER, Loop, email
@@ -89,6 +91,11 @@ def test_what_keeps_a_tick_from_working_is_said(stage: Stage, world: TargetWorld
     lines = _ticked(stage, world, PushEvent("refs/heads/main", stage.loop.tip(), stage.loop.tip(), None))
     assert "does not handle a PushEvent" in said(lines)
     assert _ticked(stage, world, TimerEvent(), "another") == []
+    # Nor does a machine that does not know the target.
+    findings = examine(stage.local, {}, forge="local", cluster=None, remote="origin", probe=False)
+    found = {each.check: each for each in findings if each.check in ("targets.url", "jobs.ticks")}
+    assert {each.health for each in found.values()} == {Health.UNKNOWN}
+    assert "MZ_URL" in found["targets.url"].detail
     world.stop()
     lines = _ticked(stage, world, TimerEvent())
     assert "target_unreachable" in said(lines)

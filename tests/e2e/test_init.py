@@ -282,6 +282,11 @@ def test_an_upgrade_renews_what_jobs_install_and_nothing_else(machine: Machine) 
     _, text = machine.run("gitops", "init", "--upgrade", "--json", at="company")
     form = json.loads(text)
     assert ({file["state"] for file in form["files"]}, form["next"]) == ({"same"}, [])
+    (machine.folder / "company/gitops.yaml").write_bytes(before["gitops.yaml"])
+    _, text = machine.run("gitops", "init", "--upgrade", "--strategies", at="company")
+    assert "made .github/workflows/gitops-strategies.yml" in text
+    assert "gh secret set MZ_URL --env gitops" in text
+    assert "\npsycopg==" in (install / "requirements.txt").read_text()
 
 
 def test_the_new_key_is_for_its_owner_alone(machine: Machine) -> None:
