@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,10 @@ from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health
 from gitops.forge.events import Event, ManualEvent, PushEvent, TimerEvent
 from tests.support.bot_stage import Stage, said, take_lock, verdict
-from tests.support.loop import LEDGER, Loop, email
+from tests.support.loop import LEDGER, Done, Loop, email
+from tests.support.materialize.server_world import ServerWorld
 from tests.support.memory_target import MemoryTarget
+from tests.support.prefork import PROGRAM
 from tests.support.target_world import TargetWorld
 
 pytestmark = pytest.mark.e2e
@@ -100,3 +103,26 @@ def test_what_keeps_a_tick_from_working_is_said(stage: Stage, world: TargetWorld
     lines = _ticked(stage, world, TimerEvent())
     assert "target_unreachable" in said(lines)
     assert verdict(lines) is RunResult.PROBLEMS
+
+
+@pytest.mark.slow
+def test_a_timer_of_a_server_ticks_on_a_real_target(stage: Stage, stand_in: ServerWorld) -> None:
+    """Everything as on a server: the program, the URL in its environment, and the driver."""
+    stand_in.add_cluster("serving")
+    loop = stage.loop
+
+    def run(*arguments: str) -> Done:
+        command = [*PROGRAM, "bot", "tick", *arguments, "--repo", str(loop.server)]
+        environ = {**loop.environment("bot"), "MZ_URL": stand_in.url()}
+        done = subprocess.run(command, cwd=loop.server, env=environ, capture_output=True, text=True, check=False)
+        return Done(done.returncode, done.stdout + done.stderr)
+
+    told = run()
+    assert (told.code, stand_in.replicas("serving")) == (0, {}), told.text
+    assert f"{CREATE}: target_size: no replica has size 50cc" in told.text
+    done = run("--scheduled")
+    assert done.code == 0, done.text
+    assert stand_in.replicas("serving") == {"main": "50cc"}
+    assert "1 compute cluster(s) need nothing" in run("--mode", "apply").text
+    (row,) = stand_in.audit_rows
+    assert (row.action_sql, row.executed) == (CREATE, True)
