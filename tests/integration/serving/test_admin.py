@@ -185,19 +185,22 @@ def test_what_the_admin_address_does_not_have_is_refused_and_a_defect_is_logged(
 def test_workers_are_asked_at_their_sockets(run, tmp_path, monkeypatch):
     """One answers, one has ended, one never was, and one hangs: it holds its socket and does not answer."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gitops.serving.http.status._PATIENCE_S", 0.05)
+    patience = "gitops.serving.http.status._PATIENCE_S"
+    monkeypatch.setattr(patience, 60)
     folder = Path()
 
     async def story() -> tuple[Asked, Asked]:
         first, second = Worker(two_graphs(), folder / "0"), Worker(two_graphs(), folder / "1")
         (await second.door.open()).close()
         opened = await first.door.open()
+        asked = await ask_workers(folder, 3, {"graphs": True})
+        monkeypatch.setattr(patience, 0.05)
         with closing(socket.socket(socket.AF_UNIX)) as hung:
             hung.bind("3.sock")
             hung.listen(0)
-            asked = await ask_workers(folder, 4, {"graphs": True})
-            # What waits for an answer fills what its socket takes.
-            assert [(await ask_workers(folder, 4, {})).silent for _ in range(3)] == [1, 1, 1]
+            # What waits for an answer fills what its socket takes. On a busy machine the first one may be late as well.
+            assert {(await ask_workers(folder, 4, {})).silent for _ in range(4)} <= {1, 2}
+        monkeypatch.setattr(patience, 60)
         opened.close()
         # The one that takes its place finds the socket of the one before.
         again = await Worker(two_graphs(), folder / "0").door.open()
@@ -207,7 +210,7 @@ def test_workers_are_asked_at_their_sockets(run, tmp_path, monkeypatch):
 
     asked, again = run(story())
     (status,) = asked.statuses
-    assert (asked.silent, status.graphs, status.load) == (1, {"lakes": "graph_missing", "towns": None}, Load(3, 2, 1))
+    assert (asked.silent, status.graphs, status.load) == (0, {"lakes": "graph_missing", "towns": None}, Load(3, 2, 1))
     assert [each.graphs for each in again.statuses] == [None]
 
 
