@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import to_read, to_write
 from gitops.cli.shared import FAILED, OK, USAGE, say_report, show_form
+from gitops.config.declaration import CONFIG_FILE
 from gitops.config.dotenv import ENV_FILE, parse_env
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError, system_reason
@@ -25,6 +26,7 @@ from gitops.render.characters import visible
 if TYPE_CHECKING:
     from gitops.apply.strategy_memory import MemoryOutcome
     from gitops.apply.tick import Ticking, TickOutcome
+    from gitops.cluster.workspace import Workspace
     from gitops.model.compute import ComputeTarget
     from gitops.model.outcome import VerbOutcome
     from gitops.strategies.port import StrategyTarget
@@ -37,7 +39,8 @@ def dry_run(options: argparse.Namespace) -> int:
     """`gitops strategies dry-run`: writes nothing."""
     from gitops.apply.tick import preview
 
-    return _show_tick(preview(*to_read(options), _how(options)), options)
+    (workspace,) = to_read(options)
+    return _show_tick(preview(workspace, _how(options, workspace)), options)
 
 
 def apply(options: argparse.Namespace) -> int:
@@ -51,7 +54,7 @@ def apply(options: argparse.Namespace) -> int:
     with heeding_signals() as cancel:
         with watching(options) as on_event:
             (workspace,) = to_write(options)
-            outcome = tick(replace(workspace, on_event=on_event, cancel=cancel), _how(options))
+            outcome = tick(replace(workspace, on_event=on_event, cancel=cancel), _how(options, workspace))
         return _show_tick(outcome, options)
 
 
@@ -60,14 +63,17 @@ def wipe_state(options: argparse.Namespace) -> int:
     from gitops.apply.strategy_memory import Wipe, wipe
 
     what = Wipe.EVERYTHING if options.recreate else Wipe.ORPHANS if options.orphans else Wipe.CHOSEN
-    return _show_memory(wipe(*to_write(options), _how(options), what), ("row", "deleted"), options)
+    (workspace,) = to_write(options)
+    return _show_memory(wipe(workspace, _how(options, workspace), what), ("row", "deleted"), options)
 
 
 def wake(options: argparse.Namespace) -> int:
     """`gitops strategies wake`."""
     from gitops.apply.strategy_memory import wake as run
 
-    return _show_memory(run(*to_write(options), _how(options), options.name), ("compute cluster", "woken"), options)
+    (workspace,) = to_write(options)
+    outcome = run(workspace, _how(options, workspace), options.name)
+    return _show_memory(outcome, ("compute cluster", "woken"), options)
 
 
 def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
@@ -107,7 +113,7 @@ def _exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
     return OK if outcome.ok else FAILED
 
 
-def _how(options: argparse.Namespace) -> Ticking:
+def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
     from gitops.apply.tick import Ticking
     from gitops.apply.tick_targets import Selection
 
@@ -119,17 +125,21 @@ def _how(options: argparse.Namespace) -> Ticking:
             where = "" if error.pos is None else f" at character {error.pos + 1}"
             detail = f"--cluster {text[:80]!r} is not a regular expression: {error.msg}{where}"
             raise UsageError(Code.USAGE_ERROR, detail) from error
-    opening = _Opening(options, _variables(options.config or "."))
+    folder = Path(options.config or ".")
+    if not (folder / CONFIG_FILE).exists():
+        # In a clone, where its ledger is a branch; a bare repository has no files.
+        folder = Path(options.repo or ".") / workspace.config_dir
+    opening = _Opening(options, _variables(folder))
     scheduled = getattr(options, "scheduled", False)
     return Ticking(opening, Selection(pattern, options.target), scheduled=scheduled)
 
 
-def _variables(folder: str) -> Mapping[str, str]:
+def _variables(folder: Path) -> Mapping[str, str]:
     """The environment, and what a file `.env` of the cluster folder adds to it. Raises UsageError for one that is not valid."""
-    path = Path(folder) / ENV_FILE
+    path = folder / ENV_FILE
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return os.environ
     except OSError as error:
         raise UsageError(Code.USAGE_ERROR, system_reason(error, path)) from error

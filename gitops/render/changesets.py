@@ -102,6 +102,8 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
         failed = "" if member.runtime.error is None else f": {member.runtime.error}"
         rest = "" if member.expanded is None else ", drops after the commit"
         lines.append(f"  {member.action} {member.address} ({member.effect}{rest}): {member.runtime.state}{failed}")
+        # Those of a tick say why.
+        lines += [f"    {reason}" for reason in member.runtime.outputs.get("reasons", ())]
     for removal in record.removals:
         by = "" if removal.approval is None else f", approval {removal.approval}"
         lines.append(f"  remove {removal.address}: {removal.state}{by}")

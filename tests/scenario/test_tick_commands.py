@@ -68,7 +68,8 @@ def test_an_apply_acts_and_says_in_which_changeset(ticks: Ticks, capsys: pytest.
     assert main(["strategies", "apply"]) == 0
     assert capsys.readouterr().out == "-- 2 compute clusters looked at, no statements carried out\n"
     assert main(["changeset", "show", record.key]) == 0
-    assert "create replica.prod.serving.main (stage): canonical" in capsys.readouterr().out
+    why = "    target_size: no replica has size 50cc\n"
+    assert f"create replica.prod.serving.main (stage): canonical\n{why}" in capsys.readouterr().out
 
 
 def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
