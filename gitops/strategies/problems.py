@@ -16,7 +16,7 @@ _HISTORY_ROLE = "mz_monitor_redacted"
 _NOT_HERE = re.compile(
     r" has no replicas available to service request| is not allowed from the \".*\" cluster|^unknown cluster '"
 )
-_OTHER_CLUSTER = "let the tables be read on a compute cluster that has a replica: ALTER ROLE ROLE SET cluster = NAME"
+_OTHER_CLUSTER = "let the tables be read on a compute cluster that has a replica: --query-cluster NAME"
 
 
 def unreachable(place: str, reason: str) -> RemoteError:

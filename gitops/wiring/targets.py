@@ -15,7 +15,7 @@ __all__ = ["declared_target", "open_target"]
 
 
 def open_target(place: str, url: Secret, *, application_name: str, query_cluster: str | None = None) -> StrategyTarget:
-    """A Materialize target, which connects when it is entered. `place` names it in problems: `targets.prod`.
+    """A Materialize target, which connects when it is entered. `place` names it in problems: `compute.targets.prod`.
 
     The three tables are read on the compute cluster `query_cluster`, or on that of the role; it has to have a replica. Raises
     UsageError `target_url_invalid`; entering raises UsageError `materialize_unavailable` where the driver is not installed.

@@ -359,7 +359,7 @@ def test_a_target_that_is_down_is_unreachable(world, open_target):
     with pytest.raises(RemoteError) as failure, open_target():
         raise AssertionError("it opened")
     assert (failure.value.code, failure.value.retryable) == ("target_unreachable", True)
-    assert failure.value.path == "targets.prod"
+    assert failure.value.path == "compute.targets.prod"
 
 
 def test_a_target_that_goes_down_is_unreachable_and_a_statement_indeterminate(world, target):

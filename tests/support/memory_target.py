@@ -28,7 +28,7 @@ from tests.support.target_world import Fault, HeldCluster, TargetWorld
 
 __all__ = ["PLACE", "MemoryTarget"]
 
-PLACE = "targets.prod"
+PLACE = "compute.targets.prod"
 _TICK = timedelta(microseconds=1)
 
 T = TypeVar("T")

@@ -78,7 +78,7 @@ def test_nothing_that_the_target_says_shows_a_credential(stand_in, said):
 def test_a_target_that_cannot_be_reached_shows_no_credential(url):
     with (
         pytest.raises(RemoteError) as failure,
-        open_target("targets.prod", Secret("MZ_URL", url), application_name="x"),
+        open_target("compute.targets.prod", Secret("MZ_URL", url), application_name="x"),
     ):
         raise AssertionError("it opened")
     assert failure.value.code == "target_unreachable"
@@ -100,7 +100,7 @@ def test_a_target_that_cannot_be_reached_shows_no_credential(url):
 )
 def test_a_url_that_is_none_is_named_and_not_shown(url):
     with pytest.raises(UsageError) as failure:
-        open_target("targets.prod", Secret("MZ_URL", url), application_name="x")
+        open_target("compute.targets.prod", Secret("MZ_URL", url), application_name="x")
     assert failure.value.code == "target_url_invalid"
     assert "MZ_URL" in failure.value.detail
     assert "cr3t" not in failure.value.detail

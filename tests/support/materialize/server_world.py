@@ -255,5 +255,9 @@ class ServerWorld:
 
 def address(world: ServerWorld, **changes: Any) -> Address:
     """Where a client of the program finds a world."""
-    given = {"place": "targets.prod", "url": Secret("MZ_URL", world.url()), "application_name": "cluster-gitops"}
+    given = {
+        "place": "compute.targets.prod",
+        "url": Secret("MZ_URL", world.url()),
+        "application_name": "cluster-gitops",
+    }
     return Address(**given | changes)
