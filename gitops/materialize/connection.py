@@ -88,6 +88,11 @@ class TargetConnection:
         self._redact = _redactor(address)
         self._open: psycopg.Connection | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that was not lost, as far as is known."""
+        return self._open is not None and not self._open.closed
+
     def close(self) -> None:
         """Close it, if it is open."""
         if self._open is not None:

@@ -39,6 +39,7 @@ __all__ = [
     "STATES",
     "STORED",
     "STRATEGIES",
+    "UNLOCK",
     "WIPE_STATES",
     "Query",
     "probe",
@@ -232,6 +233,7 @@ AUDITED = Query(
 )
 
 LOCK = Query("SELECT pg_try_advisory_lock(%s::bigint)")
+UNLOCK = Query("SELECT pg_advisory_unlock_all()")
 
 
 def rows(query: Query, row: str, length: int) -> Query:

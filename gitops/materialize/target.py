@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from gitops.config.strategy_forms import RESERVED_REPLICAS
+from gitops.core.errors import GitopsError
 from gitops.materialize import queries
 from gitops.materialize.connection import (
     Address,
@@ -55,8 +57,13 @@ class MaterializeTarget:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._statements.close()
-        if self._lock is not None:
-            self._lock.close()
+        if self._lock is None:
+            return
+        # A server takes a moment to see that a connection is gone, in which the next program would find the lock taken.
+        with suppress(MissingFunctionError, GitopsError):
+            if self._lock.is_open:
+                self._lock.run(queries.UNLOCK)
+        self._lock.close()
 
     def probe(self) -> None:
         """Look at every relation at once, and at each column where that fails."""
@@ -187,6 +194,7 @@ class MaterializeTarget:
         try:
             return bool(self._lock.run(queries.LOCK, number)[0][0][0])
         except MissingFunctionError:
+            self._lock.close()
             return None
 
     def create_tables(self) -> None:

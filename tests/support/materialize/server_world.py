@@ -187,8 +187,9 @@ class ServerWorld:
         self._database.execute(f"ALTER FUNCTION {_LOCK}(bigint) RENAME TO stand_in_lock")
 
     def stop(self) -> None:
-        """The server goes away."""
+        """The server goes away, and has ended all it did for its clients."""
         self._proxy.stop()
+        self._database.execute("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'bot'")
 
     def start(self) -> None:
         """It comes back."""
