@@ -9,6 +9,7 @@ An event only says where to look. Whatever it says about heads, authors and stat
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
     QueueEvent                   verify the group of a merge queue
     TimerEvent, ManualEvent      sweep, then report drift; asked to tick, let the strategies of compute clusters decide
+    TickEvent                    the latter
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from gitops.forge.events import (
     RequestAction,
     RequestEvent,
     ReviewEvent,
+    TickEvent,
     TimerEvent,
 )
 from gitops.forge.port import ChangeRequest, Push
@@ -110,7 +112,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from sweep(context, cluster)
         case "drift", _:
             yield from report_drift(context, cluster)
-        case "tick", TimerEvent() | ManualEvent():
+        case "tick", TickEvent() | TimerEvent() | ManualEvent():
             yield from tick_clusters(context, event, cluster)
         case _, IgnoredEvent(why=why):
             yield LogLine(f"nothing to do: {why}")
@@ -144,6 +146,7 @@ _VERBS_FOR: Mapping[type[Event], tuple[str, ...]] = {
     PushEvent: ("apply",),
     QueueEvent: ("verify",),
     TimerEvent: ("sweep", "drift"),
+    TickEvent: ("tick",),
     ManualEvent: ("sweep", "drift"),
     IgnoredEvent: (),
 }

@@ -12,17 +12,17 @@ from gitops.bot.context import EventContext
 from gitops.bot.results import LogLine, diagnostic_lines, error_line, result_of
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import BugError, GitopsError
-from gitops.forge.events import ManualEvent, TimerEvent
+from gitops.forge.events import ManualEvent, TickEvent, TimerEvent
 
 __all__ = ["tick_clusters"]
 
 
 def tick_clusters(
-    context: EventContext, event: TimerEvent | ManualEvent, cluster: str | None = None
+    context: EventContext, event: TickEvent | TimerEvent | ManualEvent, cluster: str | None = None
 ) -> Iterator[LogLine]:
     """Let the strategies of all clusters decide, or of the one called `cluster`; a problem of one does not stop the others."""
-    scheduled = isinstance(event, TimerEvent)
-    carries_out = isinstance(event, TimerEvent) or dict(event.inputs).get("mode") == "apply"
+    scheduled = not isinstance(event, ManualEvent)
+    carries_out = not isinstance(event, ManualEvent) or dict(event.inputs).get("mode") == "apply"
     for rule in context.clusters:
         if cluster in (None, rule.name):
             try:

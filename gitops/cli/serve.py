@@ -119,6 +119,7 @@ def _server(
         repositories=tuple(sorted(served)),
         workers=options.workers,
         every=options.every,
+        tick_every=options.tick_every,
         grace=options.grace,
         metrics=options.metrics,
     )

@@ -81,6 +81,11 @@ class TimerEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TickEvent:
+    """It is time for the strategies of compute clusters to decide."""
+
+
+@dataclass(frozen=True, slots=True)
 class ManualEvent:
     """A person started the job by hand; `inputs` are names and values."""
 
@@ -102,6 +107,7 @@ Event = (
     | QueueEvent
     | HeadEvent
     | TimerEvent
+    | TickEvent
     | ManualEvent
     | IgnoredEvent
 )

@@ -49,6 +49,7 @@ _KINDS: Mapping[str, tuple[type[events.Event], Members]] = {
     "queue": (events.QueueEvent, {"head": OBJECT_ID, "base": OBJECT_ID, "target": TEXT}),
     "head": (events.HeadEvent, {"head": OBJECT_ID}),
     "timer": (events.TimerEvent, {}),
+    "tick": (events.TickEvent, {}),
     "manual": (events.ManualEvent, {"inputs": list_of(Form(_pair, list))}),
     "ignored": (events.IgnoredEvent, {"why": TEXT}),
 }
@@ -75,5 +76,5 @@ def event_subject(event: events.Event) -> str:
             return f"push {event.ref} {event.old} {event.new}"
         case events.QueueEvent() | events.HeadEvent():
             return f"{_NAMES[type(event)]} {event.head}"
-        case events.TimerEvent() | events.ManualEvent() | events.IgnoredEvent():
+        case events.TimerEvent() | events.TickEvent() | events.ManualEvent() | events.IgnoredEvent():
             return _NAMES[type(event)]

@@ -30,7 +30,8 @@ _LAST_S = 5.0
 class ServerSettings:
     """Settings of a server. `formats` are by kind of forge, `repositories` the names of the served ones in the queue.
 
-    `every` is the time between two timer events, None for none; `grace` is the time in which running events may end.
+    `every` is the time between two timer events, `tick_every` that between two ticks of strategies, None for none; `grace` is the
+    time in which running events may end.
     """
 
     address: ListenAddress
@@ -38,6 +39,7 @@ class ServerSettings:
     repositories: tuple[str, ...]
     workers: int = 1
     every: timedelta | None = None
+    tick_every: timedelta | None = None
     grace: timedelta = timedelta(seconds=60)
     max_body_bytes: int = 5 * 1024 * 1024
     metrics: bool = False
@@ -93,5 +95,6 @@ class Server:
         self._listener.stop()
 
     def _start(self, address: ListenAddress) -> None:
-        self._workers.start(self._settings.workers, self._settings.repositories, self._settings.every)
+        settings = self._settings
+        self._workers.start(settings.workers, settings.repositories, settings.every, settings.tick_every)
         self._ready(address)

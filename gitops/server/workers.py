@@ -1,4 +1,4 @@
-"""The threads of a server: workers, which handle the events of the queue, and a ticker, which adds timer events.
+"""The threads of a server: workers, which handle the events of the queue, and timers, which add events.
 
 1. A worker handles one event after another. The queue makes sure that no two of one repository are handled at once.
 2. An event that fails for a temporary reason (a remote that does not answer, a conflict, a defect of the program) is retried with
@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 
 from gitops.bot.results import LogLine, RunResult, combined_result
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
-from gitops.forge.events import Event, TimerEvent
+from gitops.forge.events import Event, TickEvent, TimerEvent
 from gitops.server.documents import event_subject, read_event
 from gitops.server.queue import EventQueue, QueuedEvent
 from gitops.server.shared import ServerContext
@@ -51,7 +52,7 @@ class RetryPolicy:
 
 
 class WorkerPool:
-    """Workers and ticker on one queue."""
+    """Workers and timers on one queue."""
 
     def __init__(
         self, queue: EventQueue, handle: EventHandler, context: ServerContext, retry: RetryPolicy | None = None
@@ -64,11 +65,18 @@ class WorkerPool:
         self._running: dict[int, QueuedEvent] = {}
         self._threads: list[threading.Thread] = []
 
-    def start(self, workers: int, repositories: Sequence[str], every: timedelta | None) -> None:
-        """Start workers, and a ticker that adds a timer event for each repository `every` time; None for no ticker."""
+    def start(
+        self, workers: int, repositories: Sequence[str], every: timedelta | None, tick_every: timedelta | None = None
+    ) -> None:
+        """Start workers, and what adds a timer event for each repository `every` time, and a tick `tick_every` time.
+
+        None for no such events.
+        """
         wanted: list[tuple[str, Callable[[], None]]] = [(f"worker-{n + 1}", self._work) for n in range(workers)]
         if every is not None:
-            wanted.append(("ticker", lambda: self._tick(repositories, every)))
+            wanted.append(("timer", partial(self._repeat, repositories, TimerEvent(), every)))
+        if tick_every is not None:
+            wanted.append(("ticker", partial(self._repeat, repositories, TickEvent(), tick_every)))
         # Daemons: a thread that does not end in time must not keep the process alive.
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in wanted]
         for thread in self._threads:
@@ -175,12 +183,12 @@ class WorkerPool:
                 self._context.metrics.count("events", outcome)
                 return
 
-    def _tick(self, repositories: Sequence[str], every: timedelta) -> None:
-        """Add the first timer events at once: the sweep finds what was missed while the server did not run."""
+    def _repeat(self, repositories: Sequence[str], event: Event, every: timedelta) -> None:
+        """Add the first events at once: the sweep finds what was missed while the server did not run."""
         while not self._stop.is_set():
             for repository in repositories:
                 try:
-                    self._queue.enqueue(repository, TimerEvent())
+                    self._queue.enqueue(repository, event)
                 except GitopsError as error:
                     self._context.log(f"{error.code}: {error.detail}", logging.ERROR)
             self._stop.wait(every.total_seconds())

@@ -11,7 +11,7 @@ from gitops.bot.dispatch import run_verb
 from gitops.bot.results import LogLine, RunResult
 from gitops.doctor.examine import examine
 from gitops.doctor.findings import Health
-from gitops.forge.events import Event, ManualEvent, PushEvent, TimerEvent
+from gitops.forge.events import Event, ManualEvent, PushEvent, TickEvent, TimerEvent
 from tests.support.bot_stage import Stage, said, take_lock, verdict
 from tests.support.loop import LEDGER, Done, Loop, email
 from tests.support.materialize.server_world import ServerWorld
@@ -77,7 +77,7 @@ def test_a_schedule_carries_out_what_a_run_by_hand_only_says(stage: Stage, world
     _ticked(stage, world, ManualEvent((("mode", "apply"),)))
     assert world.replicas("serving") == {"main": "50cc"}
     head = stage.loop.tip(LEDGER)
-    assert "1 compute cluster(s) need nothing" in said(_ticked(stage, world, TimerEvent(), "brain"))
+    assert "1 compute cluster(s) need nothing" in said(_ticked(stage, world, TickEvent(), "brain"))
     assert stage.loop.tip(LEDGER) == head
 
 

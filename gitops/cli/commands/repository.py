@@ -90,6 +90,12 @@ BOT = Command(
                 type=duration,
             ),
             Argument(
+                "--tick-every",
+                "TIME",
+                "let the applied strategies of compute clusters decide at start and after each period: 5m",
+                type=duration,
+            ),
+            Argument(
                 "--grace",
                 "TIME",
                 "how long running work may take to end when the server stops (default: 60s)",

@@ -46,8 +46,8 @@ class Shop:
         self.pool.stop(timedelta(seconds=30))
         self.queue.close()
 
-    def start(self, workers: int = 1, every: timedelta | None = None) -> None:
-        self.pool.start(workers, (ONE,), every)
+    def start(self, workers: int = 1, every: timedelta | None = None, tick_every: timedelta | None = None) -> None:
+        self.pool.start(workers, (ONE,), every, tick_every)
 
     def offer(self, repository: str, letter: str) -> None:
         self.queue.enqueue(repository, HeadEvent(letter * 40))
@@ -273,6 +273,15 @@ def test_the_first_tick_comes_at_once_and_others_follow(tmp_path) -> None:
         shop.start(every=timedelta(milliseconds=20))
         shop.log.until("#1: timer")
         shop.log.until(": timer", 2)
+        assert not shop.context.stop.is_set()
+        assert shop.pool.alive
+
+
+def test_ticks_of_strategies_have_a_time_of_their_own(tmp_path) -> None:
+    with Shop(tmp_path, quiet) as shop:
+        shop.start(every=None, tick_every=timedelta(milliseconds=20))
+        shop.log.until("#1: tick")
+        shop.log.until(": tick", 2)
         assert not shop.context.stop.is_set()
         assert shop.pool.alive
 

@@ -110,6 +110,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
             "queue/event_1.queue.json",
             "queue/event_1.request.json",
             "queue/event_1.review.json",
+            "queue/event_1.tick.json",
             "queue/event_1.timer.json",
         )
     },

@@ -20,6 +20,7 @@ from gitops.forge.events import (
     RequestAction,
     RequestEvent,
     ReviewEvent,
+    TickEvent,
     TimerEvent,
 )
 from gitops.forge.port import Account
@@ -36,6 +37,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(QueueEvent, COMMITS, COMMITS, TEXTS),
     st.builds(HeadEvent, COMMITS),
     st.just(TimerEvent()),
+    st.just(TickEvent()),
     st.builds(ManualEvent, st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)),
     st.builds(IgnoredEvent, TEXTS),
 )
