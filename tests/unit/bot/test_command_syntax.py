@@ -118,6 +118,6 @@ def test_what_is_almost_a_command_is_refused(line: str) -> None:
 
 def test_every_kind_of_resource_can_be_named() -> None:
     for kind in Kind:
-        name = f"{kind}.a.b" if kind is Kind.QUERY else f"{kind}.a"
+        name = {Kind.QUERY: "query.a.b", Kind.STRATEGY: "strategy.a.burst"}.get(kind, f"{kind}.a")
         expected = MalformedCommand if kind is Kind.UNKNOWN else CommentCommand
         assert isinstance(parse_command(f"/gitops explain {name}"), expected)
