@@ -16,6 +16,8 @@ from gitops.model.changeset import ChangesetState
 from gitops.model.ledger import AppliedResource
 from gitops.model.plan import NodeOutcome
 from gitops.model.strategy import Limits
+from gitops.strategies.decision import Decision, decide
+from gitops.strategies.signals import ComputeCluster
 from tests.support.cluster import DoAt
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import Fault, HeldReplica, TargetWorld, fresh_world
@@ -404,3 +406,29 @@ def test_a_tick_that_a_person_gave_up_ends_as_failed_and_names_what_was_done(mak
     assert (record.state, record.error) == (ChangesetState.FAILED, "not now")
     assert [each.address for each in record.orphaned] == ["replica.prod.serving.main"]
     assert len(ticks.executed()) == 1
+
+
+def test_a_strategy_that_breaks_keeps_its_compute_cluster_alone_from_acting(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = make({"serving": MAIN, "other": MAIN}, serving={"a": "25cc*"}, other={})
+
+    def broken(cluster: ComputeCluster, *given: Any) -> Decision:
+        if cluster.name == "serving":
+            raise ZeroDivisionError
+        return decide(cluster, *given)
+
+    monkeypatch.setattr("gitops.apply.tick_targets.decide", broken)
+    outcome = ticks.tick()
+    assert codes(outcome) == ["internal_error"]
+    assert (ticks.world.replicas("serving"), ticks.world.replicas("other")) == ({"a": "25cc"}, {"main": "50cc"})
+
+
+def test_nothing_is_decided_on_a_text_that_was_tampered_with(make: Make) -> None:
+    ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
+    (text,) = (key for key in ticks.cluster.files() if "/strategy/" in key)
+    ticks.cluster.plant(text, (ticks.cluster.stored(text) or b"").replace(b"50cc", b"800cc"))
+    for outcome in (ticks.preview(), ticks.tick()):
+        assert codes(outcome) == ["strategy_record_invalid"]
+        assert not outcome.actions
+    assert ticks.world.tables() == set()
