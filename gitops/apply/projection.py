@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gitops.apply.entries import make_entry
-from gitops.apply.tick_targets import applied_rules
 from gitops.cluster.session import Session
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Severity
@@ -24,6 +23,7 @@ from gitops.model.address import Address
 from gitops.model.compute import ComputeRules, ComputeTarget, OwnedRow, observed_rows, owned_rows
 from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApplyOutcome
+from gitops.plan.strategies import applied_rules
 from gitops.strategies.port import StrategyTarget
 from gitops.strategies.projection import RowChanges, pending_rows, place_of, row_changes
 

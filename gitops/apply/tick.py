@@ -23,7 +23,6 @@ from gitops.apply.tick_record import create_changeset, end_changeset, owed_by, s
 from gitops.apply.tick_targets import (
     Decided,
     Selection,
-    applied_rules,
     by_target,
     decide_all,
     lock_targets,
@@ -46,6 +45,7 @@ from gitops.model.plan import NodeOutcome, NodeResult
 from gitops.model.resource import DesiredState
 from gitops.model.run_event import to_all
 from gitops.model.strategy import StrategyType
+from gitops.plan.strategies import applied_rules
 from gitops.plan.tick import TickAction, tick_graph
 from gitops.strategies.port import StrategyTarget
 from gitops.strategies.state import StrategyState

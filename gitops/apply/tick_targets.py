@@ -11,15 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
-from gitops.cluster.session import Session
 from gitops.cluster.workspace import OpenTarget
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
-from gitops.core.errors import GitopsError, IntegrityError, UsageError
-from gitops.ledger.port import BlobCondition
-from gitops.model.address import Kind, of_kind
-from gitops.model.compute import ComputeRules, read_strategies
+from gitops.core.errors import GitopsError, UsageError
+from gitops.model.compute import ComputeRules
 from gitops.model.strategy import IdleSuspend, StrategyType
 from gitops.plan.tick import TickAction, actions_of
 from gitops.strategies.decision import Decision, decide
@@ -31,7 +28,6 @@ from gitops.strategies.state import StrategyState
 __all__ = [
     "Decided",
     "Selection",
-    "applied_rules",
     "by_target",
     "decide_all",
     "lock_targets",
@@ -65,18 +61,6 @@ class Decided:
     def actions(self) -> list[TickAction]:
         """The actions on its replicas, in order."""
         return actions_of(self.rules, self.cluster, self.decision, self.signals)
-
-
-def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
-    """The strategies that the ledger has applied, from the texts of its catalog. Raises IntegrityError, RemoteError."""
-    texts = {}
-    for address in of_kind(current.state.resources, Kind.STRATEGY):
-        reading = current.opened.ledger.blob(address, current.state.resources[address].digest)
-        if reading.condition is not BlobCondition.OK or reading.content is None:
-            detail = f"{address}: its text in the catalog is {reading.condition}: {reading.detail}"
-            raise IntegrityError(Code.STRATEGY_RECORD_INVALID, detail, path=address)
-        texts[address] = reading.content
-    return read_strategies(texts)
 
 
 def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]:

@@ -18,6 +18,7 @@ from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.kept_plans import is_reported, kept_plan, plan_record, plan_ref, refusal_record
 from gitops.bot.report import report_plan, report_refusal, report_untouched, set_labels
 from gitops.bot.results import LogLine, RunResult, diagnostics_of
+from gitops.cluster.workspace import Workspace
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
 from gitops.forge.port import ChangeRequest, ReviewDecision
@@ -138,7 +139,8 @@ def _plan_cluster(
     last = kept_plan(context.project, rule.name, request.number) if skip_unchanged else None
     try:
         position = context.position(rule)
-        outcome = plan(context.workspace_of(rule, request), texts=True)
+        workspace = context.workspace_of(rule, request)
+        outcome = plan(workspace, texts=True)
     except GitopsError as error:
         problems = diagnostics_of(error)
         if is_reported(last, refusal_record(subject, problems)):
@@ -157,6 +159,7 @@ def _plan_cluster(
     if is_reported(last, plan_record(subject, outcome)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
+    outcome = _with_what_if(workspace, request, outcome)
     lines = report_plan(
         context,
         subject,
@@ -171,6 +174,15 @@ def _plan_cluster(
     )
     yield from _prefixed(begin, lines)
     return missing, failed, True
+
+
+def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOutcome) -> PlanOutcome:
+    """What its change of strategies would do, for a request of the repository itself: that of a fork reaches no target."""
+    if outcome.strategies is None or request.fork:
+        return outcome
+    from gitops.apply.what_if import with_what_if
+
+    return with_what_if(workspace, outcome, only_applied_targets=True)
 
 
 def _left_before(

@@ -76,6 +76,11 @@ def plan(options: argparse.Namespace) -> int:
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
+    if outcome.strategies is not None:
+        from gitops.apply.what_if import with_what_if
+
+        # A change request is of others: it does not say where this machine connects to.
+        outcome = with_what_if(workspace, outcome, only_applied_targets=options.request is not None)
     code = _show_plan(outcome, options)
     waiting = outcome.plan is not None and bool(outcome.plan.changes)
     return _CHANGES if code == OK and waiting and options.detailed_exitcode else code

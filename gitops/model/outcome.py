@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -18,6 +19,9 @@ from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation,
 from gitops.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
 from gitops.model.served import Replica
+
+if TYPE_CHECKING:
+    from gitops.model.what_if import StrategyChanges, WhatIf
 
 # What is reported of changes that wait, be it for an approval of their own or for one of what they need.
 _WAITING = frozenset({Code.APPLY_DEPENDENCY_BLOCKED, Code.TRUST_CHANGE_PENDING, Code.CLUSTER_CHANGE_PENDING})
@@ -90,7 +94,8 @@ class PlanOutcome(VerbOutcome):
     `obstacles` keep an apply of exactly this plan from landing all of it now, as far as that can be known without side effects.
     `selected` are the options of a command that approves a change of this plan, None where it cannot be approved as it is.
     `texts` are those that it changes, if they were asked for. `interrupted` are the changesets that the next apply settles first.
-    `atomic` says that the apply lands the plan whole or not at all.
+    `atomic` says that the apply lands the plan whole or not at all. `strategies` is what it changes of those of compute clusters,
+    and `what_if` what that would do, where a target was asked.
     """
 
     observations: StateObservations
@@ -104,6 +109,8 @@ class PlanOutcome(VerbOutcome):
     texts: tuple[TextChange, ...] = ()
     interrupted: tuple[OpenChangeset, ...] = ()
     atomic: bool = False
+    strategies: StrategyChanges | None = None
+    what_if: tuple[WhatIf, ...] = ()
 
     @property
     def lands(self) -> bool:

@@ -47,6 +47,7 @@ from gitops.plan.texts import changed_texts
 
 if TYPE_CHECKING:
     from gitops.language.schema import Schema
+    from gitops.model.what_if import StrategyChanges
     from gitops.plan.foresight import Foreseen
 
 
@@ -66,6 +67,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
     debts: tuple[Debt, ...] = ()
     obstacles: tuple[Diagnostic, ...] = ()
     foreseen: Foreseen | None = None
+    strategies: StrategyChanges | None = None
     if current.ready:
         interrupted = current.opened.ledger.intents()
         foreseen = _foresee(current, interrupted)
@@ -73,6 +75,7 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         debts = accepted.earlier.open
         problems.extend(plan.diagnostics)
         changed = changed_texts(current, plan) if texts else ()
+        strategies = _strategies(current, plan)
         obstacles = _obstacles(current, plan, accepted, foreseen, interrupted.intents)
         warn_of_lost_graphs(current, plan, current.state, [i.graph_id for i in interrupted.intents])
         if current.workspace.governance is None:
@@ -91,8 +94,18 @@ def _plan(current: Session, *, texts: bool) -> PlanOutcome:
         obstacles=obstacles,
         interrupted=() if foreseen is None else foreseen.changesets,
         atomic=current.workspace.atomic,
+        strategies=strategies,
         diagnostics=tuple(problems),
     )
+
+
+def _strategies(current: Session, plan: Plan) -> StrategyChanges | None:
+    if all(each.address.kind is not Kind.STRATEGY for each in plan.changes):
+        return None
+    # Imported late: few plans change strategies.
+    from gitops.plan.strategies import changed_strategies
+
+    return changed_strategies(current, plan)
 
 
 def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:

@@ -64,6 +64,7 @@ from gitops.render.markdown import (
 )
 from gitops.render.text import count
 from gitops.render.undo import undo_counts, undo_rows
+from gitops.render.what_if import what_if_rows
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -110,10 +111,10 @@ def plan_summary(comment: PlanComment) -> str:
 def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
     """The whole plan as one JSON document, to be kept in git: the same plan always gives the same bytes.
 
-    It is the JSON envelope of `plan` without the observations of lock and ledger, with the digest of the plan and its execution
-    graph, that of an `atomic` run if the bot applies the merge by one. Digests and dependencies are those of the changes: the
-    others are in the commit, and a large cluster has many. The layout is made for `git show` and `git diff`, and has no character
-    that acts on a terminal.
+    It is the JSON envelope of `plan` without what was observed of lock, ledger and targets, with the digest of the plan and its
+    execution graph, that of an `atomic` run if the bot applies the merge by one. Digests and dependencies are those of the
+    changes: the others are in the commit, and a large cluster has many. The layout is made for `git show` and `git diff`, and has
+    no character that acts on a terminal.
     """
     plan = outcome.plan
     changed = frozenset[Address]() if plan is None else frozenset(change.address for change in plan.changes)
@@ -122,6 +123,7 @@ def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
         outcome,
         resource_digests={text: d for text, d in outcome.resource_digests.items() if text in changed},
         dependencies=tuple(d for d in edges if not changed.isdisjoint(d)),
+        what_if=(),
     )
     form = {name: part for name, part in envelope(near).items() if name not in ("ok", "state_observations")}
     graph = None if plan is None else to_json(_graph(plan, atomic=atomic), plan.digest)
@@ -301,6 +303,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         **_debts(comment),
         "rules": rule_rows(plan) if plan else (),
         **access_values(plan),
+        "what_if": what_if_rows(outcome.what_if),
         "rows": rows,
         "listed": listed,
         "counted": counted,

@@ -162,6 +162,7 @@ def _plan(outcome: PlanOutcome) -> Form:
         **({} if plan is None else rule_forms(plan.rule_changes)),
         **({} if plan is None else _access(plan)),
         **({} if plan is None else _breaks(plan)),
+        **_what_if(outcome),
         **({} if plan is None else undo_forms(plan)),
         "blast_radius": [{"resource": i.resource, "affected": list(i.affected)} for i in impact if i.affected],
         "approvals_required": [
@@ -276,6 +277,15 @@ def _access(plan: Plan) -> Form:
     from gitops.render.access import access_form
 
     return {"access": access_form(plan.access, plan.widening)}
+
+
+def _what_if(outcome: PlanOutcome) -> Form:
+    """What a change of strategies would do; no field where it changes none, or was not asked for."""
+    if not outcome.what_if:
+        return {}
+    from gitops.render.what_if import what_if_form
+
+    return {"what_if": what_if_form(outcome.what_if)}
 
 
 def _breaks(plan: Plan) -> Form:

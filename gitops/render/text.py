@@ -148,6 +148,10 @@ def _plan(outcome: PlanOutcome) -> list[str]:
     lines = [f"cluster plan: {_counts(plan)}{gates}"]
     lines += change_lines(plan) if plan.changes else ["  no changes"]
     lines += access_words(plan)
+    if outcome.what_if:
+        from gitops.render.what_if import what_if_lines
+
+        lines += what_if_lines(outcome.what_if)
     if outcome.atomic:
         from gitops.render.landing import landing_lines
 

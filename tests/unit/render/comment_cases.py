@@ -207,6 +207,7 @@ def _plans() -> dict[str, str]:
         "plan_summary": plan_summary(full),
         "plan_touched": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_touched"))),
         "plan_access": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_access"))),
+        "plan_what_if": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_what_if"))),
         "plan_rules": plan_comment(PlanComment(subject=SUBJECT, outcome=planned("plan_rules"))),
         "plan_approved": plan_comment(
             PlanComment(subject=SUBJECT, outcome=given, approvals=(GIVEN,), explained=("graph.legacy",))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gitops.audit.report import AuditFinding, AuditReport, LogRecord, UsedApproval, UsedCountersignature
+from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, SourceRef
 from gitops.graph.port import MigrationPreview
 from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors, CauseKind
@@ -59,8 +60,10 @@ from gitops.model.plan import (
 )
 from gitops.model.resource import Dependency, Resource
 from gitops.model.trust import RuleChange
+from gitops.model.what_if import Usage, WhatIf, WhatIfAction
 from gitops.render import json, text
 from gitops.render.audit import audit_form, audit_text, log_form, log_text
+from gitops.strategies.statements import create_replica, drop_replica
 
 DATA = Path(__file__).parents[2] / "data" / "render"
 
@@ -264,6 +267,41 @@ ACCESS = AccessDiff(
         ),
     ),
 )
+STRATEGY_PLAN = Plan(
+    digest("a"),
+    digest("e"),
+    tuple(
+        Change(Address(f"strategy.{key}.burst"), Action.CREATE, None, digest("2"), tier=Tier.REVERSIBLE)
+        for key in ("odd", "quiet", "reports", "serving")
+    ),
+    (),
+    (),
+    ExecutionGraph(),
+)
+WHAT_IFS = (
+    WhatIf(
+        "odd",
+        'a"b | <b> @admin',
+        "prod",
+        said="target prod has no compute cluster a",
+        code=Code.COMPUTE_CLUSTER_MISSING,
+    ),
+    WhatIf("quiet", "quiet", "prod"),
+    WhatIf("reports", "reports", "new", said="its target is not applied as it is declared here"),
+    WhatIf(
+        "serving",
+        "serving",
+        "prod",
+        (
+            WhatIfAction(create_replica("serving", 'x"` | @admin', "800cc"), ("burst: main not hydrated",)),
+            WhatIfAction(drop_replica("serving", "old"), ("target_size: main of size 50cc is hydrated",)),
+        ),
+        before=Usage(168.0, 84.0, 0),
+        after=Usage(60.5, 35.125, 900),
+        days=7,
+        assumed=("no replica crashes",),
+    ),
+)
 ACCESS_PLAN = Plan(
     config_digest=digest("a"),
     digest=digest("e"),
@@ -449,6 +487,9 @@ VERBS: dict[str, VerbOutcome] = {
         config_dir=".", observations=SEEN, config_digest=digest("b"), plan=RULES_PLAN, selected=("--request", "7")
     ),
     "plan_access": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=ACCESS_PLAN),
+    "plan_what_if": PlanOutcome(
+        config_dir=".", observations=SEEN, config_digest=digest("b"), plan=STRATEGY_PLAN, what_if=WHAT_IFS
+    ),
     "plan_no_changes": PlanOutcome(config_dir=".", observations=SEEN, config_digest=digest("b"), plan=NO_CHANGE),
     "plan_not_ok": PlanOutcome(config_dir=".", observations=HELD, diagnostics=LOCKED),
     "apply_ok": ApplyOutcome(

@@ -1,0 +1,124 @@
+"""What the strategies that a plan changes would do: their decision on the signals of now, and the last days played again.
+
+A target is asked after the plan is made, without any lock, and only where this process knows how to reach it. What it cannot say
+is a line of the result: it never makes a plan fail, and is never part of its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gitops.cluster.workspace import Workspace
+from gitops.core.codes import REGISTRY, Code
+from gitops.core.diagnostics import Diagnostics
+from gitops.core.errors import GitopsError
+from gitops.model.outcome import PlanOutcome
+from gitops.model.what_if import Usage, WhatIf, WhatIfAction
+
+if TYPE_CHECKING:
+    from gitops.apply.tick_targets import Decided
+    from gitops.model.compute import ComputeRules, ComputeTarget
+    from gitops.strategies.port import TargetReader
+    from gitops.strategies.simulation import Timeline
+
+__all__ = ["with_what_if"]
+
+_DAYS = 7
+_MOST_REPLAYED = 20
+
+
+def with_what_if(workspace: Workspace, outcome: PlanOutcome, *, only_applied_targets: bool = False) -> PlanOutcome:
+    """The outcome of a plan with what its change of strategies would do; as it is where it changes none.
+
+    With `only_applied_targets` nothing is asked of a target that applied strategies do not have just so: what a change request
+    declares decides about no connection.
+    """
+    changes = outcome.strategies
+    if changes is None or outcome.plan is None:
+        return outcome
+    from gitops.apply.replays import by_target
+
+    found: list[WhatIf] = []
+    known = [each.target for each in changes.applied]
+    for sides in by_target(changes).values():
+        target = sides[0][1].target
+        if only_applied_targets and target not in known:
+            said = "its target is not applied as it is declared here: only targets of applied strategies are asked"
+            found += (_unknown(after, said) for _, after in sides)
+        else:
+            found += _ask(workspace, target, sides)
+    return replace(outcome, what_if=tuple(sorted(found, key=lambda each: each.key)))
+
+
+def _unknown(rules: ComputeRules, said: str, code: Code | None = None) -> WhatIf:
+    return WhatIf(rules.key, rules.cluster, rules.target.name, said=said, code=code)
+
+
+def _ask(
+    workspace: Workspace, target: ComputeTarget, sides: Sequence[tuple[ComputeRules, ComputeRules]]
+) -> Iterator[WhatIf]:
+    """What is known of the compute clusters of one target: of each its decision, or why there is none."""
+    from gitops.apply.tick_targets import decide_all
+    from gitops.strategies.projection import place_of
+
+    problems = Diagnostics()
+    decided: dict[str, Decided] = {}
+    replayed: Mapping[str, WhatIf] = {}
+    if workspace.open_target is None:
+        yield from (_unknown(after, "no URL of its target is known here") for _, after in sides)
+        return
+    try:
+        with workspace.open_target(target) as opened:
+            for each in decide_all(opened, [after for _, after in sides], workspace.clock.now(), problems):
+                decided[each.rules.key] = each
+            replayed = _replayed(
+                opened, [(before, decided[after.key]) for before, after in sides if after.key in decided]
+            )
+    except GitopsError as error:
+        problems.add(error.code, error.path or place_of(target.name), error.detail)
+    places = {f"compute.strategies.{after.key}" for _, after in sides}
+    own = {each.path: each for each in problems if each.path in places}
+    # What a target or its driver says may name a host: of that, comments show the code alone.
+    common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
+    for _, after in sides:
+        if after.key in decided:
+            yield replace(replayed.get(after.key) or _unknown(after, ""), actions=_actions(decided[after.key]))
+        elif (why := own.get(f"compute.strategies.{after.key}")) is not None:
+            yield _unknown(after, why.message, why.code)
+        else:
+            yield _unknown(after, REGISTRY[common].summary, common)
+
+
+def _actions(decided: Decided) -> tuple[WhatIfAction, ...]:
+    return tuple(WhatIfAction(each.sql, each.reasons) for each in decided.actions)
+
+
+def _replayed(target: TargetReader, decided: Sequence[tuple[ComputeRules, Decided]]) -> dict[str, WhatIf]:
+    """By key, the sums of the last days, of those of which the target recorded something; none where that is denied."""
+    from gitops.apply.replays import played, traces
+
+    chosen = decided[:_MOST_REPLAYED]
+    if not chosen:
+        return {}
+    until = chosen[0][1].signals.now
+    since = until - timedelta(days=_DAYS)
+    sizes = {each.cluster.cluster_id: each.signals.sizes for _, each in chosen}
+    try:
+        found = traces(target, [each.cluster for _, each in chosen], sizes, since, until)
+    except GitopsError:
+        return {}
+    sums = {}
+    for (before, each), replay in zip(chosen, found, strict=True):
+        if replay.says_something:
+            first, second = map(_usage, played(replay, before, each.rules))
+            known = _unknown(each.rules, "")
+            sums[each.rules.key] = replace(known, before=first, after=second, days=_DAYS, assumed=replay.assumed)
+    return sums
+
+
+def _usage(timeline: Timeline) -> Usage:
+    usage = timeline.usage
+    return Usage(usage.replica_hours, usage.credits, usage.unserved_s)
