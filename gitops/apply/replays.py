@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from gitops.apply.tick_targets import Selection
 from gitops.cluster.session import Session, StateNeed, in_session
-from gitops.cluster.workspace import Workspace
+from gitops.cluster.workspace import OpenTarget, Workspace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
@@ -41,16 +42,15 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome(VerbOutcome):
-    """The replays of a command, and the time that they begin at."""
+    """The replays of a command, the time that they begin at, and whether the folder declares where its ledger is."""
 
     since: datetime
+    loaded: bool = True
     replayed: tuple[Replayed, ...] = ()
 
 
-def replays(
-    workspace: Workspace, open_target: Callable[[ComputeTarget], TargetReader], *, name: str | None, last: timedelta
-) -> ReplayOutcome:
-    """Play the `last` days of compute clusters; of the one with this `name`, in `cluster.yaml` or on its target, or of all.
+def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection, *, last: timedelta) -> ReplayOutcome:
+    """Play the `last` days of compute clusters that have strategies, applied or declared.
 
     Reads the ledger, the folder and the targets; writes nothing, and holds no lock while targets answer.
     """
@@ -61,34 +61,37 @@ def replays(
         if current.ready:
             try:
                 sides = applied_rules(current), declared_rules(current)
-                named = {each.key for side in sides for each in side if name in (None, each.key, each.cluster)}
-                found.append(StrategyChanges(*sides, tuple(sorted(named))))
+                chosen = {each.key for side in sides for each in side if selection.has(each)}
+                found.append(StrategyChanges(*sides, tuple(sorted(chosen))))
             except GitopsError as error:
                 current.problems.add_error(error)
-        return ReplayOutcome(config_dir=workspace.config_dir, since=since, diagnostics=tuple(current.problems))
+        loaded = current.loaded.desired is not None
+        return ReplayOutcome(
+            config_dir=workspace.config_dir, since=since, loaded=loaded, diagnostics=tuple(current.problems)
+        )
 
     outcome = in_session(workspace, "simulate", StateNeed.OPTIONAL, read, exclusive=False)
     problems, replayed = Diagnostics(outcome.diagnostics), list[Replayed]()
     for changes in found:
         if not changes.keys:
-            detail = "no strategies are applied or declared" if name is None else f"{name} has no strategies"
+            detail = "no compute cluster that is chosen has strategies, applied or declared"
             problems.add(Code.COMPUTE_CLUSTER_MISSING, "compute.strategies", detail)
         for target, sides in by_target(changes).items():
             try:
-                with open_target(sides[0][1].target) as opened:
+                with open_target(target) as opened:
                     replayed += _replay(opened, sides, since, workspace.clock.now(), problems)
             except GitopsError as error:
-                problems.add(error.code, error.path or place_of(target), error.detail, fix=error.fix)
+                problems.add(error.code, error.path or place_of(target.name), error.detail, fix=error.fix)
     return replace(outcome, replayed=tuple(replayed), diagnostics=tuple(problems))
 
 
-def by_target(changes: StrategyChanges) -> Mapping[str, list[tuple[ComputeRules, ComputeRules]]]:
-    """Both sides of each compute cluster, by the names of targets in order."""
-    found: dict[str, list[tuple[ComputeRules, ComputeRules]]] = {}
+def by_target(changes: StrategyChanges) -> Mapping[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]]:
+    """Both sides of each compute cluster by its target, in the order of keys. One name may be two targets: then and now."""
+    found: dict[ComputeTarget, list[tuple[ComputeRules, ComputeRules]]] = {}
     for key in changes.keys:
         sides = changes.sides(key)
-        found.setdefault(sides[1].target.name, []).append(sides)
-    return dict(sorted(found.items()))
+        found.setdefault(sides[1].target, []).append(sides)
+    return found
 
 
 def _replay(

@@ -43,8 +43,7 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, *, only_applied_tar
 
     found: list[WhatIf] = []
     known = [each.target for each in changes.applied]
-    for sides in by_target(changes).values():
-        target = sides[0][1].target
+    for target, sides in by_target(changes).items():
         if only_applied_targets and target not in known:
             said = "its target is not applied as it is declared here: only targets of applied strategies are asked"
             found += (_unknown(after, said) for _, after in sides)

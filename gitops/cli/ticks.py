@@ -26,7 +26,7 @@ from gitops.render.characters import visible
 if TYPE_CHECKING:
     from gitops.apply.strategy_memory import MemoryOutcome
     from gitops.apply.tick import Ticking, TickOutcome
-    from gitops.cluster.workspace import Workspace
+    from gitops.cluster.workspace import OpenTarget, Workspace
     from gitops.model.compute import ComputeTarget
     from gitops.model.outcome import VerbOutcome
     from gitops.strategies.port import StrategyTarget
@@ -83,8 +83,8 @@ def _show_tick(outcome: TickOutcome, options: argparse.Namespace) -> int:
         show_form(tick_form(outcome))
     else:
         lines = tick_lines(outcome, table=sys.stdout.isatty(), verbose=options.verbose) if outcome.loaded else []
-        _say(lines, outcome, options)
-    return _exit_code(outcome, loaded=outcome.loaded, unreachable=outcome.unreachable)
+        say_lines(lines, outcome, options)
+    return exit_code(outcome, loaded=outcome.loaded, unreachable=outcome.unreachable)
 
 
 def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argparse.Namespace) -> int:
@@ -93,19 +93,21 @@ def _show_memory(outcome: MemoryOutcome, done: tuple[str, str], options: argpars
     if options.json:
         show_form(memory_form(outcome))
     else:
-        _say(memory_lines(outcome, *done), outcome, options)
+        say_lines(memory_lines(outcome, *done), outcome, options)
     unreachable = {each.code for each in outcome.diagnostics} == {Code.TARGET_UNREACHABLE}
-    return _exit_code(outcome, loaded=outcome.loaded, unreachable=unreachable)
+    return exit_code(outcome, loaded=outcome.loaded, unreachable=unreachable)
 
 
-def _say(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
+def say_lines(lines: list[str], outcome: VerbOutcome, options: argparse.Namespace) -> None:
+    """Print what a command found, and its problems."""
     from gitops.render.text import diagnostic_lines
 
     said = [*lines, *diagnostic_lines(outcome.diagnostics, verbose=options.verbose)]
     say_report("\n".join(map(visible, said)), options, ok=outcome.ok and not outcome.diagnostics)
 
 
-def _exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
+def exit_code(outcome: VerbOutcome, *, loaded: bool, unreachable: bool) -> int:
+    """The exit code of a command on targets."""
     if not loaded:
         return USAGE
     if unreachable:
@@ -125,13 +127,17 @@ def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
             where = "" if error.pos is None else f" at character {error.pos + 1}"
             detail = f"--cluster {text[:80]!r} is not a regular expression: {error.msg}{where}"
             raise UsageError(Code.USAGE_ERROR, detail) from error
+    scheduled = getattr(options, "scheduled", False)
+    return Ticking(opening(options, workspace), Selection(pattern, options.target), scheduled=scheduled)
+
+
+def opening(options: argparse.Namespace, workspace: Workspace) -> OpenTarget:
+    """How a command opens a target. Raises UsageError for a file `.env` that is not valid."""
     folder = Path(options.config or ".")
     if not (folder / CONFIG_FILE).exists():
         # In a clone, where its ledger is a branch; a bare repository has no files.
         folder = Path(options.repo or ".") / workspace.config_dir
-    opening = _Opening(options, _variables(folder))
-    scheduled = getattr(options, "scheduled", False)
-    return Ticking(opening, Selection(pattern, options.target), scheduled=scheduled)
+    return _Opening(options, _variables(folder))
 
 
 def _variables(folder: Path) -> Mapping[str, str]:

@@ -242,6 +242,8 @@ def audit_row(key: str, action: TickAction, *, executed: bool, said: str) -> Aud
         "reasons": list(action.reasons),
         "strategy": list(action.by),
         "signals": action.signals,
+        # A statement that drops a replica does not say it.
+        "size": action.size,
         "execution_result" if executed else "error": said,
     }
     return AuditRow(

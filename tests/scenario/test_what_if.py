@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gitops.apply.replays import replays
+from gitops.apply.tick_targets import Selection
 from gitops.apply.what_if import with_what_if
+from gitops.cli.main import main
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.model.outcome import PlanOutcome
@@ -18,9 +23,11 @@ from gitops.render.json import envelope
 from gitops.render.text import to_text
 from gitops.strategies.port import AuditRow
 from gitops.strategies.statements import create_replica
+from gitops.wiring.system import SystemClock
 from tests.support.cluster import Cluster, codes
 from tests.support.memory_target import MemoryTarget
-from tests.support.target_world import Fault, TargetWorld
+from tests.support.target_world import Fault, TargetWorld, fresh_world
+from tests.support.ticks import Ticks
 
 SERVING: dict[str, Any] = {"target": "prod", "target_size": {"target_size": "50cc"}}
 
@@ -66,6 +73,10 @@ def cluster(tmp_path):
     made = Watched(tmp_path)
     made.converge()
     return made
+
+
+def chosen(name: str) -> Selection:
+    return Selection(re.compile(name))
 
 
 def only(outcome: PlanOutcome) -> WhatIf:
@@ -132,6 +143,17 @@ def test_a_request_reaches_only_targets_of_applied_strategies(cluster):
     assert cluster.opened == ["MZ_URL"]
 
 
+def test_a_target_that_only_has_the_name_of_an_applied_one_is_another_target(cluster):
+    cluster.declare(serving=SERVING)
+    cluster.apply()
+    cluster.opened.clear()
+    cluster.declare(url="OTHER_SECRET", other={**SERVING, "cluster": "serving"})
+    new, gone = cluster.ask(only_applied_targets=True).what_if
+    assert (new.key, gone.key) == ("other", "serving")
+    assert new.said.startswith("its target is not applied")
+    assert (gone.said, cluster.opened) == ("", ["MZ_URL"])
+
+
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [
@@ -176,17 +198,84 @@ def test_the_recorded_days_are_played_with_the_applied_and_the_declared_strategi
         cluster.world.insert_audit(AuditRow(replica, "u1", sql, {"reasons": []}, True), at)
     cluster.declare(serving={**SERVING, "target_size": {"target_size": "100cc"}}, other={**SERVING})
     workspace = cluster.workspace()
-    found = replays(workspace, cluster.open, name="serving", last=timedelta(days=2, hours=1))
+    found = replays(workspace, cluster.open, chosen("serving"), last=timedelta(days=2, hours=1))
     assert codes(found) == []
     [each] = found.replayed
     assert dict(each.replay.scenario.replicas) == {}
     assert each.before.usage.credits < each.after.usage.credits
     assert dict(each.after.steps[-1].replicas) == {"r_100cc": "100cc"}
-    every = replays(workspace, cluster.open, name=None, last=timedelta(days=1))
+    every = replays(workspace, cluster.open, Selection(), last=timedelta(days=1))
     assert [each.key for each in every.replayed] == ["serving"]
     assert codes(every) == ["compute_cluster_missing"]
-    assert codes(replays(workspace, cluster.open, name="nothing", last=timedelta(days=1))) == [
+    assert codes(replays(workspace, cluster.open, chosen("nothing"), last=timedelta(days=1))) == [
         "compute_cluster_missing"
     ]
     cluster.world.stop()
-    assert codes(replays(workspace, cluster.open, name="serving", last=timedelta(days=1))) == ["target_unreachable"]
+    assert codes(replays(workspace, cluster.open, chosen("serving"), last=timedelta(days=1))) == ["target_unreachable"]
+
+
+@pytest.fixture
+def ticks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ticks:
+    """A folder whose ledger is on disk, and whose target is the twin; a tick of yesterday made `main` in place of `a`."""
+    made = Ticks(tmp_path, fresh_world(serving={"a": "25cc*"}), memory=False)
+    made.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": "main"}}})
+    monkeypatch.setattr("gitops.wiring.targets.open_target", lambda *_, **__: MemoryTarget(made.world))
+    monkeypatch.setenv("PROD_URL", "postgresql://prod")
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    made.world.now = SystemClock().now() - timedelta(days=1)
+    assert main(["strategies", "apply"]) == 0
+    made.world.hydrate("serving", "main")
+    made.world.now += timedelta(minutes=20)
+    assert main(["strategies", "apply"]) == 0
+    made.cluster.options["compute"] = {
+        "targets": {"prod": {"kind": "materialize", "url": {"env": "PROD_URL"}}},
+        "strategies": {"serving": {"target": "prod", "target_size": {"target_size": "100cc"}}},
+    }
+    made.cluster.save()
+    return made
+
+
+def test_the_command_says_what_is_recorded_and_what_is_assumed_and_compares(ticks, capsys, tmp_path):
+    capsys.readouterr()
+    assert (
+        main(["strategies", "simulate", "--from-audit", "serving", "--last", "2d", "--svg", str(tmp_path / "p.svg")])
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("serving on target prod since ")
+    assert lines[1:3] == [
+        "  recorded: statements about replicas that were carried out: 2",
+        "  recorded: a replica of size 50cc hydrates in 1200 s",
+    ]
+    # The size of what was dropped is in the audit row.
+    assert not any("the size of" in line for line in lines)
+    assert "0d 00:00  + r_100cc (100cc)  target_size: no replica has size 100cc" in lines
+    assert "applied -> declared" in lines
+    [line] = [each for each in lines[lines.index("applied -> declared") :] if each.startswith("credits")]
+    before, after = (float(part) for part in line.removeprefix("credits").split(" -> "))
+    assert 24 < before < 25
+    assert 48 < after < 49
+    assert (tmp_path / "p.svg").read_text().startswith("<svg")
+    assert main(["strategies", "simulate", "--from-audit", "--last", "2d", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["replays"]
+    assert (found["compute"], found["target"], len(found["recorded"])) == ("serving", "prod", 2)
+    assert found["declared"]["usage"]["credits"] > found["applied"]["credits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--from-audit", "other"], 1),
+        (["--from-audit", "--against", "x.yaml"], 2),
+        (["--scenario", "x.yaml", "--last", "2d"], 2),
+    ],
+)
+def test_what_does_not_fit_is_refused(ticks, capsys, arguments, code):
+    assert main(["strategies", "simulate", *arguments]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_target_that_is_down_has_its_exit_code(ticks):
+    ticks.world.stop()
+    assert main(["strategies", "simulate", "--from-audit"]) == 3

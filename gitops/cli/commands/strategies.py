@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, Argument, Command, Group, flag
+from gitops.cli.commands.arguments import CONFIG, Argument, Command, Group, duration, flag
 
 _STRATEGIES, _TICKS = "gitops.cli.strategies", "gitops.cli.ticks"
 _PATTERN = Argument(
@@ -17,36 +17,34 @@ _CODES = (
 )
 
 
+_TARGETS = (
+    Argument("--target", "NAME", "only this target of cluster.yaml"),
+    Argument(
+        "--postgres-url",
+        "URL",
+        "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
+        "the file .env beside cluster.yaml)",
+    ),
+    Argument(
+        "--query-cluster",
+        "NAME",
+        "compute cluster on which the tables of strategies are read (default: that of the role of the URL)",
+    ),
+    CONFIG,
+    Group(
+        Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
+        Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
+        Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
+        title="branch ledger",
+        description="work from commits and the ledger branch, without a checkout",
+    ),
+)
+"""Which targets a command is about, and how it reaches them."""
+
+
 def _on_targets(name: str, summary: str, handler: str, *arguments: Argument | Group) -> Command:
     """A command on the targets of the applied strategies."""
-    return Command(
-        name,
-        summary,
-        f"{_TICKS}:{handler}",
-        *arguments,
-        Argument("--target", "NAME", "only this target of cluster.yaml"),
-        Argument(
-            "--postgres-url",
-            "URL",
-            "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
-            "the file .env beside cluster.yaml)",
-        ),
-        Argument(
-            "--query-cluster",
-            "NAME",
-            "compute cluster on which the tables of strategies are read (default: that of the role of the URL)",
-        ),
-        CONFIG,
-        Group(
-            Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
-            Argument("--of", "NAME", "cluster in gitops.yaml (default: the only one)", dest="cluster"),
-            Argument("--remote", "NAME", "remote with the ledger (default: origin; none for a bare repository)"),
-            title="branch ledger",
-            description="work from commits and the ledger branch, without a checkout",
-        ),
-        epilog=_CODES,
-        usage_code=2,
-    )
+    return Command(name, summary, f"{_TICKS}:{handler}", *arguments, *_TARGETS, epilog=_CODES, usage_code=2)
 
 
 STRATEGIES = Command(
@@ -55,11 +53,25 @@ STRATEGIES = Command(
     commands=(
         Command(
             "simulate",
-            "play strategies against a described world, and say what they do and what that costs",
+            "play strategies against a described world, or against what a target recorded, and say what that costs",
             f"{_STRATEGIES}:play",
-            Argument("--scenario", "FILE", "the scenario, in YAML", required=True),
+            Group(
+                Argument("--scenario", "FILE", "the scenario, in YAML"),
+                Argument(
+                    "--from-audit",
+                    "COMPUTE_CLUSTER",
+                    "what the target recorded of a compute cluster (default: of all that have strategies): compares the "
+                    "declared strategies with the applied ones",
+                    nargs="?",
+                    const="",
+                ),
+                required=True,
+            ),
             Argument("--against", "FILE", "another scenario, to compare with"),
+            Argument("--last", "DURATION", "how long before now what was recorded begins (default 7d)", type=duration),
             Argument("--svg", "FILE", "also write a plot of replicas, hydration, activity and credits"),
+            *_TARGETS,
+            epilog=_CODES,
             usage_code=2,
         ),
         _on_targets(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from gitops.apply.replays import traces
 from gitops.materialize.target import MaterializeTarget
 from gitops.model.plan import NodeOutcome
+from gitops.wiring.system import SystemClock
 from tests.support.cluster import DoAt
 from tests.support.materialize.server_world import ServerWorld, address
 from tests.support.target_world import Fault
@@ -41,6 +44,27 @@ def test_a_size_changes_under_a_reused_name(ticks: Ticks) -> None:
     assert [row.executed for row in ticks.audited] == [True, True]
     assert not ticks.tick().actions
     assert [row[2]["last_outcome"] for row in ticks.world.state_rows] == ["applied"]
+
+
+def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
+    ticks.tick()
+    ticks.world.hydrate("serving", f"{NAME}_2")
+    ticks.tick()
+    now = SystemClock().now()
+    ticks.world.activity("serving", now - timedelta(minutes=40), now - timedelta(minutes=30))
+    since, until = now - timedelta(hours=1), now + timedelta(minutes=1)
+    with MaterializeTarget(address(ticks.world)) as target:
+        cluster = target.clusters()["serving"]
+        signals = target.observe([cluster], now=now, lookback=None)
+        sizes = {owner: each.sizes for owner, each in signals.items()}
+        [found] = traces(target, [cluster], sizes, since, until)
+    assert dict(found.scenario.replicas) == {NAME: "25cc"}
+    assert found.recorded[:2] == (
+        "statements about replicas that were carried out: 2",
+        "times in which statements ran: 1",
+    )
+    [span] = found.scenario.activity
+    assert (span.start_s, span.end_s) == (20 * 60, 30 * 60)
 
 
 def test_of_two_ticks_one_acts(ticks: Ticks) -> None:

@@ -17,7 +17,7 @@ FILES = files()
 FIELDS = {
     "validate": "ok config_dir config_file resource_digests resources dependencies diagnostics",
     "plan": "ok config_dir desired_revision plan_digest? resource_digests dependencies state_observations changes"
-    " rule_changes? access?"
+    " rule_changes? access? what_if?"
     " blast_radius approvals_required lands? obstacles? interrupted? diagnostics",
     "apply": "ok config_dir actor? desired_revision state_observations changes applied_count deferred_count converged"
     " state_written resource_statuses status? nodes? diagnostics",

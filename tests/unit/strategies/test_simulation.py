@@ -27,7 +27,7 @@ from tests.support.strategies import SIZES
 
 DATA = Path(__file__).parents[2] / "data" / "strategies"
 ROOT = Path(__file__).parents[3]
-TIMELINES = sorted([*(DATA / "timelines").glob("*.yaml"), *(ROOT / "examples" / "strategies").glob("*.yaml")])
+TIMELINES = sorted([*(DATA / "timelines").glob("*.yaml"), *(ROOT / "examples" / "strategies").glob("*-day.yaml")])
 REFUSED: list[dict[str, Any]] = to_plain(parse_yaml((DATA / "refused.yaml").read_bytes()))
 PLAIN = {"cluster": "c", "length": "1d", "sizes": {"25cc": 0.25, "50cc": 0.5}}
 START = datetime(2026, 6, 1, tzinfo=UTC)
