@@ -51,7 +51,7 @@ target_failed | E | a target of strategies refuses a statement
   -> read what the target says, correct that, and repeat the command
 signal_unavailable | E | a target does not report a signal
   a relation of its system catalog is missing or has other columns: the target is of a version that this release does not know
-  -> use a release of cluster-gitops that knows this version of the target; until then nothing is dropped
+  -> use a newer release of this program, which knows this version of the target; until then nothing is dropped
 compute_target_undeclared | E | a compute cluster names a target that is not declared
   the name below target is misspelt, or the target is missing below compute.targets
   -> correct the name, or declare the target: targets: {NAME: {kind: materialize, url: {env: VARIABLE}}}
