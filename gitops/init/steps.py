@@ -85,8 +85,9 @@ def _join_strategies(forge: ForgeKind) -> Step:
             ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
         )
     return Step(
-        f"In .{forge}/workflows/gitops.yml give the action of the jobs that apply and sweep the target too:"
-        " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it the next tick brings a merged change of strategies to the target"
+        f"In .{forge}/workflows/gitops.yml give the action the target too, in all jobs but verify and drift:"
+        " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
+        " change wait for the next tick"
     )
 
 

@@ -88,7 +88,7 @@ def test_an_event_of_gitea_starts_its_verbs(name: str, workflow: str, tmp_path: 
     for seen in _seen(tmp_path):
         assert seen["environ"]["GITOPS_TOKEN"] == "the token"
         assert seen["key"] == "the key\n"
-        assert seen["environ"].get("MZ_URL") == (None if seen["arguments"][1] in ("plan", "drift") else "the target")
+        assert seen["environ"].get("MZ_URL") == (None if seen["arguments"][1] == "drift" else "the target")
     assert not list(tmp_path.rglob("canary"))
     assert not list(job.temp.iterdir())
 
