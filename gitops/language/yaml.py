@@ -204,6 +204,9 @@ class _Builder:
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
             place = (mark.line + 1, mark.column + 1) if mark else _position(data, getattr(error, "position", None) or 0)
+            if place[1] == 1 and mark and mark.index >= len(data.decode()) and not data.endswith((b"\n", b"\r")):
+                # The parser ends the last line where the text does not, and no line comes after it.
+                place = (mark.line, 1)
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
             self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place)
         if self._repeated:

@@ -47,7 +47,7 @@ def test_an_example_opens_without_a_problem(example):
     async def story():
         async with editor(example.parent) as session:
             files = [p for p in example.parent.rglob("*") if p.suffix in (".pg", ".gq") or p.name == "cluster.yaml"]
-            assert len(files) > 2
+            assert files
             names = [path.relative_to(example.parent).as_posix() for path in files]
             for name in names:
                 session.open(name)
