@@ -124,12 +124,12 @@ def decide_all(
             continue
         try:
             decision = decide(cluster, rules.rules, known, seen, rules.limits)
-        except GitopsError as error:
-            problems.add(error.code, _place(rules), error.detail, fix=error.fix)
         except Exception as error:  # noqa: BLE001 - of this compute cluster alone
             detail = f"{type(error).__name__} was raised while its strategies decided"
             problems.add(Code.INTERNAL_ERROR, _place(rules), detail)
         else:
+            for detail in decision.refused:
+                problems.add(Code.REPLICA_LIMIT_EXCEEDED, _place(rules), detail)
             yield Decided(rules, cluster, seen, known, decision)
 
 

@@ -84,7 +84,8 @@ def _ask(
     common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
     for _, after in sides:
         if after.key in decided:
-            yield replace(replayed.get(after.key) or _unknown(after, ""), actions=_actions(decided[after.key]))
+            actions, refused = _actions(decided[after.key]), decided[after.key].decision.refused
+            yield replace(replayed.get(after.key) or _unknown(after, ""), actions=actions, refused=refused)
         elif (why := own.get(f"compute.strategies.{after.key}")) is not None:
             yield _unknown(after, why.message, why.code)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gitops.core.codes import Code
 from gitops.model.what_if import Usage, WhatIf
 
 __all__ = ["what_if_form", "what_if_lines", "what_if_rows"]
@@ -19,6 +20,7 @@ def what_if_lines(found: Iterable[WhatIf]) -> list[str]:
         )
         for action in row["actions"]:
             lines += [f"    {action['sql']}", *(f"      {reason}" for reason in action["reasons"])]
+        lines += [f"    {each}" for each in row["refused"]]
         lines += [f"    {row['played']}"] if row["played"] else []
     return lines
 
@@ -26,13 +28,15 @@ def what_if_lines(found: Iterable[WhatIf]) -> list[str]:
 def what_if_rows(found: Iterable[WhatIf]) -> tuple[dict[str, Any], ...]:
     """Each compute cluster in words: `place`, `actions` with `sql` and `reasons`; or `said`, why there are none.
 
-    `played` compares the last days, with the command that says how they were played; empty where the target recorded none.
+    `refused` are the wishes beyond the limits. `played` compares the last days, with the command that says how they were played;
+    it is empty where the target recorded none.
     """
     return tuple(
         {
             "place": each.key if each.key == each.cluster else f"{each.key} ({each.cluster})",
             "actions": tuple({"sql": action.sql, "reasons": action.reasons} for action in each.actions),
             "said": _said(each),
+            "refused": tuple(f"left out: {wanted} ({Code.REPLICA_LIMIT_EXCEEDED})" for wanted in each.refused),
             "played": _played(each),
         }
         for each in found
@@ -69,6 +73,7 @@ def _form(each: WhatIf) -> dict[str, Any]:
     if each.said:
         problem = {"code": None if each.code is None else each.code.value, "message": each.said}
         return {**form, "unknown": {name: value for name, value in problem.items() if value is not None}}
+    form["refused"] = list(each.refused)
     form["actions"] = [{"sql": action.sql, "reasons": list(action.reasons)} for action in each.actions]
     if each.before is not None and each.after is not None:
         sides = {"before": _usage(each.before), "after": _usage(each.after)}

@@ -3,8 +3,9 @@
 1. The strategies run in order of priority, each on what the one before wants. The first begins with the cluster as it is.
 2. The guard, after each of them, so that the next sees what stays: no replica changes its size in place, and the last hydrated
    replica stays, unless the cluster is suspended.
-3. Creates come first, smallest size first, then drops, by name. Nothing is done where there would be too many replicas.
-4. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
+3. The limits, after each of them as well: what a strategy wants is left out as a whole where its creates would be too much.
+4. Creates come first, smallest size first, then drops, by name.
+5. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
 
 The same arguments always give the same decision. Applied, and decided again on the same signals, it gives no further action.
 """
@@ -16,9 +17,7 @@ from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
 from gitops.model.strategy import Limits, StrategyRule, StrategyType, type_of
 from gitops.strategies.desired import DesiredState, Reason
 from gitops.strategies.rules import STRATEGIES, SUSPENDED
@@ -49,11 +48,15 @@ class ReplicaAction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a cluster shall have, the actions that lead there in their order, and what each strategy remembers if they succeed."""
+    """What a cluster shall have, the actions that lead there in their order, and what each strategy remembers if they succeed.
+
+    `refused` says which strategies wanted more than the limits permit.
+    """
 
     desired: DesiredState
     actions: tuple[ReplicaAction, ...]
     states: Mapping[StrategyType, StrategyState]
+    refused: tuple[str, ...] = ()
 
 
 def decide(
@@ -63,20 +66,22 @@ def decide(
     signals: Signals,
     limits: Limits,
 ) -> Decision:
-    """Decide by the steps above; a strategy without a state begins with one.
-
-    Raises GitopsError `replica_limit_exceeded`.
-    """
-    desired, after = DesiredState.of(cluster), {}
+    """Decide by the steps above; a strategy without a state begins with one."""
+    desired, after, refused = DesiredState.of(cluster), {}, list[str]()
     for rule in sorted(rules, key=lambda each: type_of(each).priority):
         kind = type_of(rule)
         state = states.get(kind) or StrategyState(kind, cluster.name, first_seen=signals.now)
         wanted, after[kind] = STRATEGIES[kind](desired, state, rule, signals, cluster)
-        if wanted is not desired:
-            desired = _guarded(replace(wanted, priority=kind.priority), cluster, signals)
+        if wanted is desired:
+            continue
+        wanted = _guarded(replace(wanted, priority=kind.priority), cluster, signals)
+        if (excess := _excess(wanted, cluster, signals, limits)) is None:
+            desired = wanted
+        else:
+            after[kind] = state
+            refused.append(f"{kind}: {excess}")
     actions = _actions(desired, cluster, signals)
-    _check(cluster, actions, signals, limits)
-    return Decision(desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)))
+    return Decision(desired, actions, MappingProxyType(_remembered(after, states, cluster, actions)), tuple(refused))
 
 
 def _remembered(
@@ -125,22 +130,20 @@ def _actions(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -
     )
 
 
-def _check(cluster: ComputeCluster, actions: Iterable[ReplicaAction], signals: Signals, limits: Limits) -> None:
-    """Look at the moment after the creates and before the drops."""
-    created = [action.spec for action in actions if action.kind is ActionKind.CREATE]
+def _excess(wanted: DesiredState, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
+    """Why there would be too much in the moment after the creates and before the drops; None if there would not be."""
+    created = [spec for name, spec in wanted.target_replicas.items() if name not in cluster.replicas]
     if not created:
-        return
+        return None
     specs = [*cluster.replicas.values(), *created]
     if len(specs) > limits.max_replicas:
-        detail = f"{cluster.name} would have {len(specs)} replicas, more than its {limits.max_replicas}"
-        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
+        return f"{cluster.name} would have {len(specs)} replicas, more than its {limits.max_replicas}"
     if limits.max_credits_per_hour is None:
-        return
+        return None
     costs = [signals.sizes.credits.get(spec.size) for spec in specs]
     if any(cost is None for cost in costs):
-        detail = f"the target does not list the credits of every size of {cluster.name}, which are limited"
-        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
+        return f"the target does not list the credits of every size of {cluster.name}, which are limited"
     total = sum(cost for cost in costs if cost is not None)
     if total > limits.max_credits_per_hour:
-        detail = f"{cluster.name} would cost {total:g} credits per hour, more than its {limits.max_credits_per_hour:g}"
-        raise GitopsError(Code.REPLICA_LIMIT_EXCEEDED, detail)
+        return f"{cluster.name} would cost {total:g} credits per hour, more than its {limits.max_credits_per_hour:g}"
+    return None

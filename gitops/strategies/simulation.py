@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import GitopsError
 from gitops.model.strategy import Limits, StrategyRule, StrategyType
 from gitops.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
@@ -66,7 +66,7 @@ class Scenario:
 class Step:
     """One interval: what the tick at its start did, and what was there until the next one.
 
-    `problem` is why the tick did nothing. `active` says whether statements ran at the tick.
+    `problem` is why a strategy did not get what it wanted. `active` says whether statements ran at the tick.
     """
 
     at_s: int
@@ -124,23 +124,17 @@ def _steps(scenario: Scenario) -> Iterator[Step]:
     for at_s in range(0, scenario.length_s, scenario.interval_s):
         signals = _signals(scenario, at_s, sizes, since)
         cluster = ComputeCluster(scenario.cluster, scenario.cluster, {name: ReplicaSpec(sizes[name]) for name in sizes})
-        actions: tuple[ReplicaAction, ...] = ()
-        problem = None
-        try:
-            made = decide(cluster, scenario.rules, states, signals, scenario.limits)
-        except GitopsError as error:
-            problem = f"{error.code}: {error.detail}"
-        else:
-            actions, states = made.actions, made.states
-        for action in actions:
+        made = decide(cluster, scenario.rules, states, signals, scenario.limits)
+        states = made.states
+        for action in made.actions:
             if action.kind is ActionKind.CREATE:
                 sizes[action.replica], since[action.replica] = action.spec.size, at_s
             else:
                 del sizes[action.replica], since[action.replica]
         yield Step(
             at_s,
-            actions,
-            problem,
+            made.actions,
+            "; ".join(f"{Code.REPLICA_LIMIT_EXCEEDED}: {each}" for each in made.refused) or None,
             MappingProxyType(dict(sorted(sizes.items()))),
             signals.hydrated & sizes.keys(),
             signals.last_activity == signals.now,

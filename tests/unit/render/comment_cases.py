@@ -1,4 +1,4 @@
-"""Comments that are kept as files. Run this module to write the files anew, then read their diff."""
+"""Comments that are kept as files. Run this module to write the files again, then read their diff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes whose rendering is kept as files. Run this module to write the files anew, then read their diff."""
+"""Outcomes whose rendering is kept as files. Run this module to write the files again, then read their diff."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ WHAT_IFS = (
         said="target prod has no compute cluster a",
         code=Code.COMPUTE_CLUSTER_MISSING,
     ),
-    WhatIf("quiet", "quiet", "prod"),
+    WhatIf("quiet", "quiet", "prod", refused=("burst: quiet would cost 8.5 credits per hour, more than its 8",)),
     WhatIf("reports", "reports", "new", said="its target is not applied as it is declared here"),
     WhatIf(
         "serving",

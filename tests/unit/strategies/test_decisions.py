@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gitops.core.errors import GitopsError
 from gitops.language.yaml import parse_yaml, to_plain
 from gitops.model.strategy import StrategyType
 from gitops.strategies.decision import Limits, decide
@@ -46,10 +45,9 @@ def test_a_limit_of_replicas_counts_those_that_will_be_dropped_later() -> None:
     wanted = rules({"target_size": {"target_size": "100cc"}})
     made = decide(cluster(replicas), wanted, {}, signals(replicas), Limits(max_replicas=3))
     assert lines(made.actions) == ["create r_100cc 100cc"]
-    with pytest.raises(GitopsError) as refused:
-        decide(cluster(replicas), wanted, {}, signals(replicas), Limits(max_replicas=2))
-    assert refused.value.code == "replica_limit_exceeded"
-    assert "3 replicas, more than its 2" in refused.value.detail
+    made = decide(cluster(replicas), wanted, {}, signals(replicas), Limits(max_replicas=2))
+    assert made.actions == ()
+    assert made.refused == ("target_size: c would have 3 replicas, more than its 2",)
 
 
 @pytest.mark.parametrize(("limit", "permitted"), [(1.25, True), (1.24, False)])
@@ -59,15 +57,27 @@ def test_a_limit_of_credits_is_that_of_all_replicas_together(limit: float, permi
     if permitted:
         assert decide(cluster(replicas), wanted, {}, signals(replicas), Limits(5, limit)).actions
         return
-    with pytest.raises(GitopsError, match=r"would cost 1\.25 credits per hour, more than its 1\.24"):
-        decide(cluster(replicas), wanted, {}, signals(replicas), Limits(5, limit))
+    made = decide(cluster(replicas), wanted, {}, signals(replicas), Limits(5, limit))
+    assert made.refused == ("target_size: c would cost 1.25 credits per hour, more than its 1.24",)
+
+
+def test_a_limit_leaves_out_one_strategy_and_not_the_others() -> None:
+    """The cluster gets its target without the burst replica, which starts no cooldown and is asked for again."""
+    wanted = rules({"target_size": {"target_size": "50cc"}, "burst": {"burst_replica_size": "100cc", "cooldown_s": 60}})
+    made = decide(cluster({}), wanted, {}, signals({}), Limits(5, 1.0))
+    assert lines(made.actions) == ["create r_50cc 50cc"]
+    assert made.refused == ("burst: c would cost 1.5 credits per hour, more than its 1",)
+    assert made.states[StrategyType.BURST].last_decision is None
+    assert made.states[StrategyType.TARGET_SIZE].last_decision is not None
+    again = decide(cluster({"r_50cc": "50cc"}), wanted, made.states, signals({"r_50cc": "50cc"}), Limits(5, 1.0))
+    assert (again.actions, again.refused) == ((), made.refused)
 
 
 def test_credits_that_are_not_known_are_over_every_limit() -> None:
     wanted, unpriced = rules({"target_size": {"target_size": "x"}}), replace(signals({}), sizes=SizeTable({"x": None}))
     assert decide(cluster({}), wanted, {}, unpriced, Limits()).actions
-    with pytest.raises(GitopsError, match="does not list the credits"):
-        decide(cluster({}), wanted, {}, unpriced, Limits(5, 100.0))
+    (refused,) = decide(cluster({}), wanted, {}, unpriced, Limits(5, 100.0)).refused
+    assert "does not list the credits" in refused
 
 
 def test_drops_are_never_held_back_by_a_limit() -> None:
