@@ -22,6 +22,7 @@ from gitops.apply.compensate import end_rolled_back, keep, take_back
 from gitops.apply.drain import drain
 from gitops.apply.ended import Ended
 from gitops.apply.finish import settled
+from gitops.apply.interrupted import INTERRUPTED
 from gitops.apply.land import prepare_write, settle_run, settled_intents
 from gitops.apply.run import Run
 from gitops.apply.settle import Settlement, with_seen
@@ -285,7 +286,7 @@ def _roll_back(run: Run, results: Sequence[NodeResult]) -> None:
             detail = f"changeset {journal.record.key} changed what cannot be taken back; the next apply goes on with it"
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=journal.record.key)
         first = first_failure(results)
-        error = "the run was interrupted" if first is None else failure_text(first)
+        error = INTERRUPTED if first is None else failure_text(first)
         by_node = {result.node_id: result for result in results}
         members = {member.address for member in journal.record.members}
         # Where a person gave it up, it is taken back.

@@ -20,7 +20,7 @@ from gitops.plan.open_changesets import Interrupted, course_of, look_at
 __all__ = ["INTERRUPTED", "abandon", "settle_interrupted"]
 
 INTERRUPTED = "the run was interrupted"
-"""The error of a changeset that died before it recorded anything."""
+"""The error of a changeset whose run was stopped or died, and not that of any of its changes."""
 
 
 def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:

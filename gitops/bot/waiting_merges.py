@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
+from gitops.apply.interrupted import INTERRUPTED
 from gitops.bot.authors import requests_merged_by
 from gitops.bot.changes import commit_changes
 from gitops.bot.context import EventContext
@@ -95,10 +96,14 @@ def next_merge(
 
 
 def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Step, Changeset | None]:
-    """The step of a run in which nothing new waits, and the atomic changeset of its merge if that failed. Raises GitopsError."""
+    """The step of a run in which nothing new waits, and the atomic changeset of its merge if that failed. Raises GitopsError.
+
+    A run that was stopped says nothing against a merge: its changeset is not one that failed.
+    """
     step = whole_line(queue.line, queue.head)
     found = newest_changesets(context, rule, step.covers[-1]) if step.covers else ()
-    return step, next((each for each in found if each.atomic and each.state is ChangesetState.FAILED), None)
+    failed = (each for each in found if each.atomic and each.state is ChangesetState.FAILED)
+    return step, next((each for each in failed if each.error != INTERRUPTED), None)
 
 
 def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:

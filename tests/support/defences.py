@@ -331,7 +331,7 @@ DEFENCES: Mapping[str, Hole] = {
     "histories only continue": _patched(Project, "_admit", _passes),
     "ledgers are verified": _patched(Heads, "newest", lambda _: None),
     "entries are signed": _patched(chain, "_check_signature", _passes),
-    "entries tell their message": _patched(audit, "commit_message", lambda _: _AnyText()),
+    "entries tell their message": _patched(audit, "commit_message", lambda *_: _AnyText()),
     "one run at a time": _two_at_a_time,
     "deletes are bound to data": _unbound_deletes,
     "the audit reads texts": _patched(audit, "_check_blobs", _passes),
