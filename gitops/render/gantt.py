@@ -14,6 +14,8 @@ from gitops.render.characters import visible
 
 MOST_BARS = 60
 _COLUMNS = 40
+# In milliseconds: what would be printed as 0.00 s says nothing, however short the run is.
+_SHORTEST_WAIT = 5
 
 # A colon ends a name, a comma a field, and a semicolon or a number sign begin what Mermaid reads.
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .-]")
@@ -71,7 +73,7 @@ def _story(node: RunNode, span: int) -> str:
     waited = node.started - (node.started if node.ready is None else node.ready)
     if node.waited_for:
         said.append(f"waited {_seconds(waited)} for {', '.join(node.waited_for)}")
-    elif waited * _COLUMNS > span:
+    elif waited >= _SHORTEST_WAIT and waited * _COLUMNS > span:
         said.append(f"waited {_seconds(waited)} for a worker")
     return visible(", ".join(said))
 

@@ -124,3 +124,10 @@ def test_lines_for_a_terminal():
         "    query.h.c        |                                        | blocked, after query.h.bad",
     ]
     assert run_lines(RunRecord(1, ()), 0) == ["  run: 0 of 0 node(s), 1 worker(s), 0.00 s"]
+
+
+def test_a_wait_that_would_print_as_nothing_is_left_out():
+    nodes = tuple(RunNode(f"query.g.w{wait}", 0, wait, 20, 1, None, (), NodeOutcome.DONE) for wait in (4, 5))
+    _, short, long = run_lines(RunRecord(1, nodes), 2)
+    assert short.endswith("0.02 s done")
+    assert long.endswith("0.01 s done, waited 0.01 s for a worker")
