@@ -37,13 +37,12 @@ from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.model.strategy import Limits
 from gitops.strategies.signals import SizeTable
-from gitops.strategies.simulation import Activity, Crashing, Scenario
+from gitops.strategies.simulation import HYDRATION_S, Activity, Crashing, Scenario
 
 __all__ = ["read_scenario"]
 
 _DAY_S = 24 * 3600
 _MOST_TICKS = 200_000
-_HYDRATION_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def read_scenario(data: bytes, path: str, found: Diagnostics) -> Scenario | None
         document.interval,
         Limits(document.max_replicas, document.max_credits_per_hour),
         document.replicas,
-        {size: document.hydration.get(size, _HYDRATION_S) for size in document.sizes},
+        {size: document.hydration.get(size, HYDRATION_S) for size in document.sizes},
         tuple(Activity(each.start, each.to, each.daily) for each in document.activity),
         tuple(sorted(document.rehydrate)),
         {size: Crashing(each.every, each.out_of_memory) for size, each in document.crashes.items()},

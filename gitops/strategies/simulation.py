@@ -17,7 +17,10 @@ from gitops.strategies.decision import ActionKind, ReplicaAction, decide
 from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
 from gitops.strategies.state import StrategyState
 
-__all__ = ["Activity", "Crashing", "Scenario", "Step", "Timeline", "Usage", "simulate"]
+__all__ = ["HYDRATION_S", "Activity", "Crashing", "Scenario", "Step", "Timeline", "Usage", "simulate"]
+
+HYDRATION_S = 300
+"""How long a replica takes to hydrate, where nothing says it."""
 
 _DAY_S = 24 * 3600
 _CRASHES_COUNT_FOR_S = 3600

@@ -25,13 +25,10 @@ from gitops.strategies.decision import ActionKind
 from gitops.strategies.port import AuditRow
 from gitops.strategies.rules import burst_name
 from gitops.strategies.signals import ComputeCluster, SizeTable
-from gitops.strategies.simulation import Activity, Scenario
+from gitops.strategies.simulation import HYDRATION_S, Activity, Scenario
 from gitops.strategies.statements import read_statement
 
-__all__ = ["HYDRATION_S", "Replay", "Trace", "replay_of"]
-
-HYDRATION_S = 300
-"""How long a replica takes to hydrate, where nothing says it."""
+__all__ = ["Replay", "Trace", "replay_of"]
 
 
 @dataclass(frozen=True, slots=True)
