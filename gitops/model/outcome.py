@@ -80,11 +80,15 @@ class Course(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenChangeset:
-    """A changeset that is open, what the next apply does with it, and what it leaves behind where it is taken back."""
+    """A changeset that is open, and what the next apply does with it.
+
+    `orphaned` is what stays behind where it is taken back, `unfinished` what cannot be finished yet where it is committed.
+    """
 
     key: str
     course: Course
     orphaned: tuple[Orphan, ...] = ()
+    unfinished: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,10 +118,11 @@ def foresee(
 def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
     """Add a warning for each changeset that the next apply settles first: what it does with it, and what stays behind."""
     for each in foreseen.changesets:
+        course = _COURSES[each.course]
+        if each.unfinished:
+            course = f"it is committed, and the next apply cannot finish it, because of {', '.join(each.unfinished)}"
         left = "".join(f"; {orphan.address} stays: {orphan.reason}" for orphan in each.orphaned)
-        problems.add(
-            Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {_COURSES[each.course]}{left}"
-        )
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"a run of it was interrupted; {course}{left}")
 
 
 def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
@@ -162,26 +163,29 @@ def _take_back(current: Session, found: Interrupted, settled: _Settled) -> None:
 
 def _finish(current: Session, found: Interrupted, settled: _Settled) -> None:
     """What is left to do after a commit, and what of it cannot be done yet."""
-    record = found.record
+    record, held = found.record, []
     members = {member.address: member for member in record.members}
     for address in unfinished(record):
         try:
+            uri = current.opened.graph_uri(address.name)
             if address not in members:
                 if address.kind is not Kind.GRAPH:
                     continue
-                uri = current.opened.graph_uri(address.name)
                 with out_of_cluster(uri):
                     order = delete_order(current, address, found.intents.get(address, ()))
                     if order is not None:
                         current.opened.engine.check_delete(uri, order)
                 settled.texts[address.name] = None
             elif (more := contraction(current, members[address])) is not None:
-                settled.texts[address.name] = more[1]
+                reading, text = more
+                current.opened.engine.check_migration(uri, text, incarnation=reading.incarnation)
+                settled.texts[address.name] = text
         except GitopsError as error:
             detail = f"changeset {record.key} cannot be finished: {error.detail}"
             settled.problems.add(error.code, address, detail, fix=error.fix)
             settled.kept.add(address.name)
-    settled.changesets.append(OpenChangeset(record.key, Course.FINISHED))
+            held.append(address)
+    settled.changesets.append(OpenChangeset(record.key, Course.FINISHED, unfinished=tuple(held)))
 
 
 def _recover(current: Session, settled: _Settled, intents: Sequence[Intent]) -> Sweep:

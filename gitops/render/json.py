@@ -208,6 +208,7 @@ def _landing(outcome: PlanOutcome) -> Form:
             "changeset": each.key,
             "course": each.course.value,
             "orphaned": [{"resource": left.address, "reason": left.reason} for left in each.orphaned],
+            **present(unfinished=list(each.unfinished) or None),
         }
         for each in outcome.interrupted
     ]

@@ -168,8 +168,13 @@ def test_drop_from_a_schema_that_a_person_changed_since_the_commit(tmp_path: Pat
     die(cluster, Dying((AFTER_COMMIT, 1)))
     cluster.plant(LOCK, None)
     cluster.migrate_graph("knowledge", by_hand)
+    planned = cluster.plan()
+    (pending,) = (each.message for each in planned.diagnostics if each.code == "cluster_recovery_pending")
+    assert pending.endswith(
+        f"cannot finish it, because of {SCHEMA_ADDRESS}" if differs else "the next apply finishes it"
+    )
     if differs:
-        stopped = cluster.plan().obstacles
+        stopped = planned.obstacles
         outcome = cluster.apply(atomic=True)
         assert not outcome.converged
         for problems in (stopped, outcome.diagnostics):
