@@ -7,8 +7,9 @@ comment was never edited: anyone who may write to the repository may put a comma
 line is exactly a command. 6. The comment is not older than the head that it is about. 7. `approve` names the digest of the plan
 that is made now. 8. The command is carried out and answered by a reaction; a refusal is shown in the comment of the bot as well.
 
-A comment that is delivered twice does no harm, and needs no memory: to plan, explain or apply again changes nothing by itself, an
-unlock names the one lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry.
+A comment that is delivered twice does no harm: to plan, explain or apply again changes nothing by itself, an unlock names the one
+lock that it removes, an approval is not given twice, and a retry that landed leaves nothing to retry. What was carried out once
+would be refused then, because the request is merged or the lock is gone: its reaction says so, and no refusal is written.
 """
 
 from __future__ import annotations
@@ -68,8 +69,10 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
         yield from _refuse(context, event, request, parsed, error)
         return
     yield from lines
-    failed = combined_result(line.result for line in lines) is RunResult.PROBLEMS
-    yield from _react(context, event, Reaction.REFUSED if failed else Reaction.DONE)
+    if combined_result(line.result for line in lines) is not RunResult.PROBLEMS:
+        yield from _react(context, event, Reaction.DONE)
+    elif not _was_carried_out(context, event):
+        yield from _react(context, event, Reaction.REFUSED)
 
 
 def _confirmed(context: EventContext, event: CommentEvent, command: CommentCommand) -> Comment:
@@ -145,7 +148,10 @@ def _refuse(
     parsed: CommentCommand | MalformedCommand,
     error: GitopsError,
 ) -> Iterator[LogLine]:
-    """Answer with a reaction, and show the reason in the comment of the plan."""
+    """Answer with a reaction, and show the reason in the comment of the plan; neither where it was carried out before."""
+    if _was_carried_out(context, event):
+        yield LogLine(f"the command was carried out before, and would be refused now: {error.code}: {error.detail}")
+        return
     yield from _react(context, event, Reaction.REFUSED)
     yield LogLine(f"command refused: {error.code}: {error.detail}", RunResult.PROBLEMS)
     words, cluster = ("/gitops", None) if isinstance(parsed, MalformedCommand) else (str(parsed), parsed.cluster)
@@ -176,6 +182,14 @@ def _answer_below(context: EventContext, request: ChangeRequest, cluster: str | 
     body = f"{report.partition(_ANSWER)[0].rstrip()}\n\n{_ANSWER}\n{said}"
     if len(body) <= _MOST_CHARACTERS:
         context.forge.upsert_comment(request.number, mark, body)
+
+
+def _was_carried_out(context: EventContext, event: CommentEvent) -> bool:
+    """Whether an earlier run has carried out the command, as its reaction says; not known without an answer of the forge."""
+    try:
+        return Reaction.DONE in context.forge.reactions(event.number, event.comment)
+    except GitopsError:
+        return False
 
 
 def _react(context: EventContext, event: CommentEvent, reaction: Reaction) -> Iterator[LogLine]:

@@ -119,6 +119,10 @@ class Dialect(ABC):
         """Reviews of a change request; 404 is quiet. Feature `reviews`."""
         self._lacks("reviews", number)
 
+    def list_reactions(self, number: int, comment: str) -> WebRequest:
+        """The reactions of all accounts to a comment; 404 is quiet. Feature `reactions`."""
+        self._lacks("reactions", number, comment)
+
     def get_permission(self, account: Account) -> WebRequest | None:
         """What an account may do, or None for an account that this forge cannot have; 404 is quiet. Feature `permissions`."""
         self._lacks("permissions", account)
@@ -212,6 +216,10 @@ class Dialect(ABC):
     def read_review(self, data: JsonObject, /) -> Review | None:
         """A review; None for one that is not given yet, or whose account was deleted. Feature `reviews`."""
         self._lacks("reviews", data)
+
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+        """The id of an account, and its reaction; None for one that the bot never gives. Feature `reactions`."""
+        self._lacks("reactions", data)
 
     def read_permission(self, data: JsonObject, account: Account, now: datetime, /) -> Permission:
         """What an account may do at a time; NONE if the answer is about another account. Feature `permissions`."""

@@ -134,6 +134,15 @@ class HostedForge:
             if comment is not None
         )
 
+    def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
+        """The bot's own reactions to a comment. Raises UsageError `usage_error` for anything but the id of a comment."""
+        _require_comment(number, comment)
+        if not self.features.reactions:
+            return ()
+        entries = self._list(self._dialect.list_reactions(number, comment))
+        given, me = map(self._dialect.read_reaction, entries), self.me().id
+        return tuple(reaction for account, reaction in given if reaction is not None and account == me)
+
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context; the newest of each. None for a commit that the forge does not have."""
         entries = list(self._list(self._dialect.list_statuses(commit), within=self._dialect.statuses_within))
@@ -190,8 +199,7 @@ class HostedForge:
 
     def react(self, number: int, comment: str, reaction: Reaction) -> None:
         """Answer a comment by a reaction. Raises UsageError `usage_error` for anything but the id of a comment."""
-        if not comment.isdecimal() or not comment.isascii():
-            raise UsageError(Code.USAGE_ERROR, f"{comment[:80]!r} is not a comment on request {number}")
+        _require_comment(number, comment)
         if self.features.reactions:
             self._sender.send(self._dialect.react(number, comment, reaction))
 
@@ -372,6 +380,11 @@ class HostedForge:
 def no_request(number: int) -> GitopsError:
     """The error for a change request that does not exist."""
     return GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist, or the token may not see it")
+
+
+def _require_comment(number: int, comment: str) -> None:
+    if not comment.isdecimal() or not comment.isascii():
+        raise UsageError(Code.USAGE_ERROR, f"{comment[:80]!r} is not a comment on request {number}")
 
 
 def _possible(number: int) -> int:

@@ -295,6 +295,10 @@ class ForgeReader(Protocol):
         """Its comments, oldest first. Raises `request_not_found`."""
         ...
 
+    def reactions(self, number: int, comment: str) -> tuple[Reaction, ...]:
+        """The bot's own reactions to a comment; none to a comment that is not there."""
+        ...
+
     def statuses(self, commit: str) -> tuple[CheckStatus, ...]:
         """Statuses of a commit, by context; the newest of each."""
         ...

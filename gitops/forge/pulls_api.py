@@ -116,6 +116,10 @@ class PullsDialect(Dialect):
             "POST", f"/issues/comments/{comment}/reactions", {"content": _REACTIONS[reaction]}, repeatable=True
         )
 
+    def list_reactions(self, number: int, comment: str) -> WebRequest:  # noqa: ARG002 - its id is enough
+        """Reactions to a comment. Gitea gives all of them at once, and knows no size of a page here."""
+        return self._get(f"/issues/comments/{comment}/reactions", quiet=GONE)
+
     def labels(self, number: int) -> WebRequest:
         """Labels of a change request."""
         return self._list(f"/issues/{number}/labels", quiet=GONE)
@@ -226,6 +230,11 @@ class PullsDialect(Dialect):
         at, identifier = data.moment("created_at"), str(data.number("id"))
         edited = not data.same_moment("created_at", "updated_at")
         return Comment(author.login, body, at, None, identifier, author.id, edited)
+
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+        """Whose reaction it is, and which."""
+        content = data.text("content")
+        return self._author(data).id, next((each for each, name in _REACTIONS.items() if name == content), None)
 
     def read_issue(self, data: JsonObject, /) -> ForgeIssue | None:
         """An open issue; a change request is one, too, and left out."""

@@ -238,6 +238,7 @@ class ForgeContract:
         bot.react(number, comment, Reaction.SEEN)
         bot.react(number, comment, Reaction.DONE)
         assert world.reactions(number, comment) == (Reaction.SEEN, Reaction.DONE)
+        assert world.bot().reactions(number, comment) == (Reaction.SEEN, Reaction.DONE)
 
     # What is said of commits
 
@@ -395,6 +396,7 @@ class ForgeContract:
         features = bot.features
         if not features.reactions:
             bot.react(number, comment, Reaction.SEEN)
+            assert bot.reactions(number, comment) == ()
         if not features.labels:
             bot.set_labels(number, add=("x",))
         if not features.issues:

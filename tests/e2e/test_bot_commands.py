@@ -94,6 +94,11 @@ def test_approve_counts_for_the_plan_that_it_names_and_once(stage: Stage) -> Non
     before = stage.loop.tip()
     assert verdict(stage.pushed(before, stage.land(1))) is RunResult.DONE
     assert not stage.loop.graph("legacy").exists()
+    # And once more after the merge, when it would be refused.
+    report = _own_comment(stage)
+    late = stage.handle(stage.last)
+    assert (verdict(late), "request_closed" in said(late)) == (RunResult.DONE, True)
+    assert (stage.reactions(1), _own_comment(stage)) == (["done"], report)
 
 
 def test_a_moved_head_takes_the_digest_with_it(stage: Stage) -> None:

@@ -304,6 +304,15 @@ def _react(gitea: Gitea, request: WebRequest, at: dict[str, str]) -> Answer:
     return 200 if again else 201, reaction
 
 
+def _reactions(gitea: Gitea, _: WebRequest, at: dict[str, str]) -> Answer:
+    number = int(at["id"])
+    if gitea.by_comment(number) is None:
+        return 404, None
+    given = gitea.reactions.get(number)
+    by, when = gitea.user("gitops"), gitea.now()
+    return 200, given and [{"content": content, "user": by, "created_at": when} for content in given]
+
+
 def _issue_labels(gitea: Gitea, _: WebRequest, at: dict[str, str]) -> Answer:
     pull = gitea.pulls.get(int(at["index"]))
     return (404, None) if pull is None else (200, pull["labels"])
@@ -382,6 +391,7 @@ HANDLERS: Mapping[str, Handler] = {
     "POST /issues/{index}/comments": _add_comment,
     "PATCH /issues/comments/{id}": _edit_comment,
     "DELETE /issues/comments/{id}": _remove_comment,
+    "GET /issues/comments/{id}/reactions": _reactions,
     "POST /issues/comments/{id}/reactions": _react,
     "GET /issues/{index}/labels": _issue_labels,
     "POST /issues/{index}/labels": _add_labels,

@@ -264,6 +264,8 @@ class GitLabServer:
         row = next((row for row in notes if row["id"] == note), None)
         if row is None:
             return gone()
+        if rest == ["award_emoji"] and method == "GET":
+            return 200, [award for award in self.project.awards if award["awardable_id"] == note]
         if rest == ["award_emoji"]:
             award = {"name": body["name"], "user": self.project.user(self.login), "awardable_id": note}
             if any(all(known[name] == award[name] for name in award) for known in self.project.awards):

@@ -200,6 +200,10 @@ class GitLabDialect(Dialect):
         path = f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji"
         return self._send("POST", path, {"name": _EMOJI[reaction]}, quiet=GONE, repeatable=True)
 
+    def list_reactions(self, number: int, comment: str) -> WebRequest:
+        """Reactions to a comment: https://docs.gitlab.com/api/emoji_reactions/#list-all-emoji-reactions-for-a-comment."""
+        return self._list(f"/merge_requests/{number}/notes/{quote(comment, safe='')}/award_emoji", quiet=GONE)
+
     def list_statuses(self, commit: str) -> WebRequest:
         """The newest statuses of a commit: https://docs.gitlab.com/api/commits/."""
         return self._list(f"/repository/commits/{full_id(commit)}/statuses", quiet=GONE)
@@ -323,6 +327,11 @@ class GitLabDialect(Dialect):
         body, at = data.text("body", _MAX_BODY), data.moment("created_at")
         edited = not data.same_moment("created_at", "updated_at")
         return Comment(author.login, body, at, None, str(data.number("id")), author.id, edited)
+
+    def read_reaction(self, data: JsonObject, /) -> tuple[str, Reaction | None]:
+        """Whose reaction it is, and which."""
+        account, name = self.read_account(data.part("user")).id, data.text("name")
+        return account, next((each for each, emoji in _EMOJI.items() if emoji == name), None)
 
     def read_status(self, data: JsonObject, commit: str, /) -> CheckStatus:
         """A status; jobs of GitLab CI have one, too: https://docs.gitlab.com/api/commits/.

@@ -165,7 +165,7 @@ def test_a_job_that_runs_twice_changes_nothing(ready: Runner) -> None:
     """A delivery that comes again, and a job that is started again by hand."""
     hub, runner = ready.hub, ready
     pull = hub.world.pull(1)
-    hub.say("carol", pull.number, "/gitops plan")
+    command = hub.say("carol", pull.number, "/gitops plan")
     good(runner)
     hub.merge("carol", pull.number)
     good(runner)
@@ -174,6 +174,7 @@ def test_a_job_that_runs_twice_changes_nothing(ready: Runner) -> None:
         runner.run(run.job)
     assert dict(hub.world.refs()) == refs
     assert hub.comment(1) == said
+    assert [reaction.content for reaction in command.reactions] == ["+1"]
     assert len(hub.world.deployments) == 1
 
 

@@ -270,6 +270,12 @@ def test_a_reaction(reaction: str, content: str) -> None:
     assert bodies(sender, "POST") == [{"content": content}]
 
 
+def test_reactions_of_others_are_not_the_bots() -> None:
+    given = [nouns.Reaction(1, "mira", "+1"), nouns.Reaction(2, BOT, "heart"), nouns.Reaction(3, BOT, "-1")]
+    forge, _ = forge_with({f"GET {ROOT}/issues/comments/5/reactions": ok([FORMS.reaction(each) for each in given])})
+    assert forge.reactions(1, "5") == (Reaction.REFUSED,)
+
+
 @pytest.mark.parametrize("identifier", ["", "x", "5/reactions", "٣"])
 def test_a_comment_is_named_by_its_number(identifier: str) -> None:
     forge, sender = forge_with({})
@@ -476,6 +482,7 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
         "change_comment": lambda: api.change_comment(1, "1", "x"),
         "remove_comment": lambda: api.remove_comment(1, "1"),
         "react": lambda: api.react(1, "1", Reaction.SEEN),
+        "list_reactions": lambda: api.list_reactions(1, "1"),
         "list_statuses": lambda: api.list_statuses(HEAD),
         "set_status": lambda: api.set_status(STATUS),
         "check": lambda: api.check(_check())[0],

@@ -430,6 +430,16 @@ def test_an_issue_that_cannot_be_written(server, forge):
     assert refused(lambda: forge.upsert_issue(_MARKER, "Drift", "one")).code == "forge_unavailable"
 
 
+def test_reactions_of_others_are_not_the_bots(world, forge):
+    number = world.open_request()
+    comment = world.comment_as("mira", number, "/gitops plan")
+    forge.react(number, comment, Reaction.REFUSED)
+    (own,) = world.project.awards
+    world.project.awards += [{**own, "name": "rocket"}, {**own, "name": "thumbsup", "user": world.project.user("mira")}]
+    assert forge.reactions(number, comment) == (Reaction.REFUSED,)
+    assert forge.reactions(number, "999") == ()
+
+
 @pytest.mark.parametrize("comment", ["", "../../x", "1?x", "٣", "-1"])
 def test_a_reaction_is_to_a_comment(world, server, forge, comment):
     number = world.open_request()

@@ -340,6 +340,7 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "change_comment": calls.change_comment(one, "2", "x"),
         "remove_comment": calls.remove_comment(one, "2"),
         "react": calls.react(one, "2", Reaction.SEEN),
+        "list_reactions": calls.list_reactions(one, "2"),
         "list_statuses": calls.list_statuses(commit),
         "set_status": calls.set_status(CheckStatus(commit, "c", CheckState.ERROR, "x" * 999, "")),
         "pipelines_of": calls.pipelines_of(commit),
