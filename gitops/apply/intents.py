@@ -12,7 +12,6 @@ from gitops.model.change import Action
 from gitops.model.ledger import Intent, IntentKind
 from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.restore import restore_order
-from gitops.model.trust import DataGrowth
 
 _INTENTS = {
     (Kind.GRAPH, Action.CREATE): IntentKind.GRAPH_CREATE,
@@ -27,8 +26,7 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
     """The intents of the graph that carries a plan out by node id, in its order, so that their ids sort like their operations."""
     workspace, stores = current.workspace, current.opened
     granted: dict[str, tuple[Approval, ...]] = {r.resource: r.spent for r in plan.approvals_required if r.satisfied}
-    growth = DataGrowth() if current.view.trust is None else current.view.trust.data_growth
-    at = workspace.stamp()
+    growth, at = current.data_growth, workspace.stamp()
     changes = {change.address: change for change in plan.changes}
     found = {}
     for node in sorted(graph.nodes, key=lambda n: n.position):
@@ -44,7 +42,8 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
         first = node.expanded if atomic else None
         # What is approved is the whole of a change, which is done with its rest.
         approvals = () if first else granted.get(node.address, ())
-        used, rows = [a.approval_id for a in approvals], [a.seen.rows for a in approvals if a.seen is not None]
+        used = [a.approval_id for a in approvals]
+        rows = growth.covered(a.seen for a in approvals) if kind is IntentKind.GRAPH_DELETE else None
         # What the plan saw under the lock; the node itself reports a graph that does not open.
         seen, last = change.seen, 0
         if kind is not IntentKind.GRAPH_CREATE:
@@ -65,7 +64,7 @@ def make_intents(current: Session, plan: Plan, graph: ExecutionGraph, fence: int
             approval_id=used[0] if used else None,
             co_approvals=tuple(used[1:]),
             incarnation=None if seen is None else seen.incarnation,
-            max_rows=min(map(growth.allowed, rows)) if rows and kind is IntentKind.GRAPH_DELETE else None,
+            max_rows=rows,
             fence=max(fence, last),
             restores=restores,
         )

@@ -25,6 +25,7 @@ from gitops.model.address import Kind, is_servable, of_kind
 from gitops.model.ledger import LedgerState, LockInfo, LockObservation
 from gitops.model.outcome import StateObservations, VerbOutcome
 from gitops.model.resource import DesiredState
+from gitops.model.trust import DataGrowth
 from gitops.storage.address import StorageRootError
 
 T = TypeVar("T", bound=VerbOutcome)
@@ -80,6 +81,11 @@ class Session:
     def state(self) -> LedgerState:
         """The recorded state, empty when there is no ledger."""
         return self.view.state or LedgerState()
+
+    @property
+    def data_growth(self) -> DataGrowth:
+        """How much a graph may grow after its approval, by the rules in force."""
+        return DataGrowth() if self.view.trust is None else self.view.trust.data_growth
 
     def observations(self) -> StateObservations:
         """What the session has observed of ledger and lock so far."""

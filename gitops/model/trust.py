@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
-from gitops.model.change import GateName, Tier
+from gitops.model.change import GateName, Seen, Tier
 
 _WHOLE_DIGEST = 3
 """The version of the entries from which on the digest covers all that decides for a whole repository."""
@@ -25,6 +25,10 @@ class DataGrowth:
     def allowed(self, seen: int) -> int:
         """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
         return seen and seen + max(seen * self.percent // 100, self.rows)
+
+    def covered(self, approved: Iterable[Seen | None]) -> int | None:
+        """How many rows a graph may have to be covered by each approval, by what their approvers saw; None if none saw it."""
+        return min((self.allowed(seen.rows) for seen in approved if seen is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gitops.cluster.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.graph.port import Existence, GraphReader, MigrationPreview
+from gitops.graph.port import DeleteOrder, Existence, GraphReader, MigrationPreview
 from gitops.model.address import Address, Kind, cluster_address, of_kind, schema_address
 from gitops.model.change import Action, Change, Disposition, Reason
 from gitops.model.ledger import LedgerState
@@ -215,10 +215,10 @@ def _check_create(current: Session, change: Change) -> None:
 
 
 def _check_delete(current: Session, change: Change, plan: Plan) -> None:
-    stores = current.opened
-    granted = {a.approval_id for r in plan.approvals_required if r.resource == change.address for a in r.spent}
-    uri, seen = stores.graph_uri(change.address.name), change.seen
-    if stores.engine.exists(uri) is Existence.ABSENT:
-        return  # At an absent root a delete has nothing to refuse.
-    if seen is not None and granted & stores.engine.deleted_by(uri, seen.incarnation):
-        raise GitopsError(Code.GRAPH_RESTORED, "its approval deleted it before, and it was restored since")
+    """Ask the engine about the order that the run would give it."""
+    stores, seen = current.opened, change.seen
+    granted = [a for r in plan.approvals_required if r.resource == change.address for a in r.spent]
+    rows = current.data_growth.covered(a.seen for a in granted)
+    if seen is not None and rows is not None:
+        order = DeleteOrder(seen.incarnation, rows, 0, tuple(a.approval_id for a in granted))
+        stores.engine.check_delete(stores.graph_uri(change.address.name), order)

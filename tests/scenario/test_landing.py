@@ -93,6 +93,25 @@ def test_a_delete_that_a_backup_of_the_ledger_forgot_lands(cluster):
     assert_lands(cluster)
 
 
+def test_a_graph_that_came_back_with_a_backup_of_the_ledger_is_not_deleted_again(cluster):
+    """The plan says what the engine will answer: the approval is unused in the ledger, and used by the marker of the graph."""
+    cluster.converge()
+    cluster.graphs, cluster.policies = {}, {}
+    cluster.save()
+    assert cluster.approve(GRAPH).ok
+    backup = {key: cluster.stored(key) for key in cluster.files()}
+    bring_back = cluster.twin.back_up(cluster.uri("knowledge"))
+    assert_lands(cluster)
+    bring_back()
+    for key, document in backup.items():
+        cluster.plant(key, document)
+    assert [each.message for each in cluster.plan().obstacles if each.code == "graph_restored"] == [
+        f"{cluster.uri('knowledge')} was deleted before"
+    ]
+    assert not cluster.apply().converged
+    assert cluster.live("knowledge") is not None
+
+
 def test_an_interrupted_migration_that_recovery_completes_lands(cluster):
     cluster.converge()
     cluster.write("knowledge.pg", WIDER)

@@ -52,6 +52,12 @@ def test_growth_is_bounded_by_percent_or_rows(then: int, now: int, growth: DataG
     assert refusal(rows(then), rows(now), growth) == ("approval_data_grew" if refused else None)
 
 
+@pytest.mark.parametrize(("approved", "covered"), [([], None), ([None], None), ([200, None, 9], 19), ([9, 0], 0)])
+def test_a_delete_takes_what_every_approval_covers(approved: list[int | None], covered: int | None) -> None:
+    seen = [None if number is None else rows(number) for number in approved]
+    assert DataGrowth(0, 10).covered(seen) == covered
+
+
 @pytest.mark.parametrize(
     "each", [change("query.g.q", "delete"), change("graph.g", "create"), change("schema.g", "create")]
 )
