@@ -48,7 +48,7 @@ from gitops.ledger.trust import trust_at
 from gitops.model import kinds
 from gitops.model.change import GateName
 from gitops.model.kinds import ClusterKind, SchemaKind
-from gitops.model.ledger import LockObservation
+from gitops.model.ledger import IntentKind, LockObservation
 from gitops.model.plan import PlanInputs
 from gitops.model.trust import Quorum, TrustRoot
 from gitops.plan import planner, recovery_rules
@@ -308,8 +308,11 @@ DEFENCES: Mapping[str, Hole] = {
     "approve signs the plan that was named": _any_plan,
     # data and runs
     "deletes are in order": _patched(delete, "_check_order", _passes),
+    "deletes are fenced": _patched(delete, "check_fence", _passes),
     "recovery looks for who permitted a delete": _patched(
-        recovery_rules, "_delete_row", lambda *_: recovery_rules._Row.RETIRE
+        recovery_rules,
+        "_ROWS",
+        {**recovery_rules._ROWS, IntentKind.GRAPH_DELETE: lambda *_: recovery_rules._Row.RETIRE},
     ),
     "vanished graphs stay recorded": _patched(refresh, "_record_vanished", _forgotten),
     "migrations have gates": _patched(SchemaKind, "_migration_gate", _passes),

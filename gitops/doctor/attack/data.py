@@ -86,7 +86,7 @@ def _restored(copy: ClusterCopy) -> str:
 
 
 def _slow(copy: ClusterCopy) -> str:
-    """A run is suspended before the delete; others break its lock, keep the graph, and load rows. Then it goes on."""
+    """A run is suspended before the delete; others break its lock and keep the graph. Then it goes on."""
     copy.approve_all()
 
     def break_lock() -> None:
