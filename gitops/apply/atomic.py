@@ -51,10 +51,10 @@ from gitops.model.changeset import (
     RuntimeUpdated,
 )
 from gitops.model.ledger import LedgerState
+from gitops.model.node_kind import BARRIER_KIND
 from gitops.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, first_failure
 from gitops.plan.changeset import approvals_consumed, changeset_result, failure_text, member_events
 from gitops.plan.classes import COMMITTED, DRAINED, FINALIZED, PREPARED
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import restricted
 from gitops.plan.open_changesets import live_members, read_now
 from gitops.plan.probe import was_restored

@@ -33,12 +33,12 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.model.address import Kind
 from gitops.model.change import Action, Change, Disposition
+from gitops.model.node_kind import BARRIER_KIND
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import Effect, ExecNode, NodeOutcome, NodeResult, Plan
 from gitops.model.run_event import RunEvent, to_all
 from gitops.plan.classes import COMMITTED
 from gitops.plan.foresight import Foreseen, foresee, warn_of_changesets
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.landing import graph_refusals
 from gitops.plan.open_changesets import graphs_of_changesets
 from gitops.plan.plan import plan_session

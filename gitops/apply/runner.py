@@ -38,9 +38,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import BugError
+from gitops.model.node_kind import BARRIER_KIND, TARGET
 from gitops.model.plan import ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.model.run_event import Observer, RunEvent
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import layers
 from gitops.plan.schedule import Progress, Schedule
 
@@ -355,7 +355,7 @@ class _Coordinator:
 
 def report_interrupt(cancel: Cancellation, results: Sequence[NodeResult], problems: Diagnostics) -> None:
     """Add what an interrupt kept from being applied, if a run was asked to stop; without results it had not begun."""
-    changes = [result for result in results if not result.node_id.startswith(f"{BARRIER_KIND}.")]
+    changes = [result for result in results if not result.node_id.startswith((f"{BARRIER_KIND}.", f"{TARGET}."))]
     left = sum(not result.outcome.succeeded for result in changes)
     if cancel.requested and (left or not changes):
         how = f": {left} of {len(changes)} changes are not applied" if changes else " before it changed anything"

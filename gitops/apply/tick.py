@@ -171,7 +171,8 @@ def _carry_out(
     workspace, log = current.workspace, RunLog()
     journal = create_changeset(current, actions)
     journal.run = log.record
-    work = ReplicaWork(journal.record.key, actions, targets, workspace.faults)
+    since = min(each.signals.now for each in found)
+    work = ReplicaWork(journal.record.key, actions, targets, workspace.faults, since=since)
     results = run_graph(
         tick_graph(actions),
         work,

@@ -1,4 +1,7 @@
-"""The work of a tick: a node is one statement about a replica with its audit row, or a look at what is hydrated.
+"""The work of a tick: a node is one statement about a replica with its audit row, or a look.
+
+Two things are looked at: whether the decision of a strategy still holds, when it is about to be carried out, and whether what
+covers a drop is hydrated.
 
 1. What a lost connection has done is looked up, never guessed, and never tried again in the same tick. The lock may be lost with
    it, so nothing more is done to that target.
@@ -9,13 +12,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.core.faults import Faults, around
+from gitops.model.node_kind import DECISION, READINESS
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
-from gitops.plan.tick import READINESS, TickAction, audit_row
+from gitops.model.strategy import StrategyType
+from gitops.plan.tick import TickAction, audit_row, decision_id
 from gitops.strategies.decision import ActionKind
 from gitops.strategies.port import ReplicaOutcome, ReplicaResult, StrategyTarget, TargetReader
 
@@ -38,17 +44,25 @@ class ReplicaWork:
     """Carries out the nodes of a tick. One target has one connection: the locks of the nodes let one of them use it at a time."""
 
     def __init__(
-        self, key: str, actions: Iterable[TickAction], targets: Mapping[str, StrategyTarget], faults: Faults
+        self,
+        key: str,
+        actions: Iterable[TickAction],
+        targets: Mapping[str, StrategyTarget],
+        faults: Faults,
+        *,
+        since: datetime,
     ) -> None:
-        """`key` is that of the changeset."""
-        self._key, self._targets, self._faults = key, targets, faults
+        """`key` is that of the changeset, `since` when its actions were decided."""
+        self._key, self._targets, self._faults, self._since = key, targets, faults, since
         self._actions: Mapping[str, TickAction] = {each.address: each for each in actions}
         self._lost: set[str] = set()
 
     def __call__(self, node: ExecNode) -> NodeResult:
         """Carry out a node."""
+        if node.kind == DECISION:
+            return self._look_at_decision(node)
         if node.kind == READINESS:
-            return self._look(node)
+            return self._look_at_cover(node)
         action, problems = self._actions[node.id], Diagnostics()
         if action.target in self._lost:
             detail = f"nothing more is done to target {action.target} in this tick: its connection was lost"
@@ -110,7 +124,29 @@ class ReplicaWork:
             return False
         return True
 
-    def _look(self, node: ExecNode) -> NodeResult:
+    def _look_at_decision(self, node: ExecNode) -> NodeResult:
+        """Whether the compute cluster is still the one that was decided about, and, before it is suspended, still idle."""
+        action = next(each for each in self._actions.values() if f"{each.target}.{each.compute}" == node.group)
+        if action.target in self._lost:
+            return NodeResult(node.id, NodeOutcome.CANCELLED)
+        target, problems, outdated = self._targets[action.target], Diagnostics(), None
+        try:
+            there = target.clusters().get(action.cluster)
+            if there is None or there.cluster_id != action.cluster_id:
+                outdated = f"{action.cluster} was dropped or made again since"
+            elif action.suspends and node.id == decision_id(action.compute, StrategyType.IDLE_SUSPEND):
+                ran = target.activity([action.cluster_id], since=self._since)
+                outdated = f"statements ran on {action.cluster} since" if ran else None
+        except GitopsError as error:
+            # With the connection the lock may be lost.
+            self._lost.add(action.target)
+            problems.add(error.code, node.id, error.detail, fix=error.fix)
+        if outdated is not None:
+            problems.add(Code.DECISION_OUTDATED, node.id, outdated)
+        outcome = NodeOutcome.FAILED if len(problems) else NodeOutcome.UNCHANGED
+        return NodeResult(node.id, outcome, tuple(problems))
+
+    def _look_at_cover(self, node: ExecNode) -> NodeResult:
         """Whether the drops leave a hydrated replica, where there is one now."""
         drops = [a for a in self._actions.values() if f"{a.target}.{a.compute}" == node.group and _drops(a)]
         first, going = drops[0], {each.replica for each in drops}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gitops.model.changeset import Changeset, RemovalState, RuntimeState
+from gitops.model.node_kind import BARRIER_KIND, LOOKS
 from gitops.model.plan import NodeOutcome
 from gitops.model.run_event import RunEvent
 from gitops.model.run_record import RunNode, RunRecord
 
 _ENDS = frozenset(f"node_{how}" for how in ("finished", "failed", "cancelled", "indeterminate"))
-_NO_CHANGES = ("barrier.", "readiness.")  # the ids of nodes that only wait; their rules are in a room above
+_NO_CHANGES = tuple(f"{kind}." for kind in (BARRIER_KIND, *LOOKS))
 
 
 class RunLog:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gitops.cli.cluster import to_read, to_write
-from gitops.cli.shared import FAILED, OK, USAGE, say_report, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, say, say_report, show_form
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.dotenv import ENV_FILE, parse_env
 from gitops.core.codes import Code
@@ -40,7 +40,24 @@ def dry_run(options: argparse.Namespace) -> int:
     from gitops.apply.tick import preview
 
     (workspace,) = to_read(options)
-    return _show_tick(preview(workspace, _how(options, workspace)), options)
+    outcome, form = preview(workspace, _how(options, workspace)), options.graph_format
+    if not (form or options.show_graph) or not outcome.loaded:
+        return _show_tick(outcome, options)
+    from gitops.plan.tick import tick_graph
+    from gitops.render.graph import to_json, to_mermaid, to_text
+    from gitops.render.ticks import tick_form
+
+    graph = tick_graph(outcome.actions)
+    if form == "mermaid":
+        say(to_mermaid(graph))
+    elif form == "json":
+        show_form(to_json(graph))
+    elif options.json:
+        show_form({**tick_form(outcome), "execution_graph": to_json(graph)})
+    else:
+        _show_tick(outcome, options)
+        say(f"\n{to_text(graph)}")
+    return exit_code(outcome, loaded=True, unreachable=outcome.unreachable)
 
 
 def apply(options: argparse.Namespace) -> int:

@@ -344,6 +344,7 @@ class Code(StrEnum):
     AUDIT_FAILED = "audit_failed"
     COMPUTE_CLUSTER_MANAGED = "compute_cluster_managed"
     COMPUTE_CLUSTER_MISSING = "compute_cluster_missing"
+    DECISION_OUTDATED = "decision_outdated"
     REPLICA_CONFLICT = "replica_conflict"
     REPLICA_FAILED = "replica_failed"
     REPLICA_SIZE_INVALID = "replica_size_invalid"

@@ -13,6 +13,9 @@ compute_cluster_managed | E | a compute cluster gets its replicas from its targe
 compute_cluster_missing | E | a compute cluster is not on its target
   it was dropped or renamed on the target, or its name in cluster.yaml is misspelt
   -> create it on the target, or correct compute.strategies in cluster.yaml
+decision_outdated | W | a decision of a strategy is not carried out, since its reason is gone
+  between the decision and the first statement, statements ran on an idle compute cluster, or it was dropped or made again
+  -> nothing; the next tick decides again on what is there then
 replica_conflict | E | a replica has another size than was decided
   another account created a replica of this name after the signals were read
   -> run the tick again, which decides on what is there now

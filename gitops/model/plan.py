@@ -18,6 +18,7 @@ from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, GateName, Seen, Tier
 from gitops.model.contract import ContractBreak
 from gitops.model.ledger import LedgerState
+from gitops.model.node_kind import BARRIER_KIND, CHANGE_NOTHING, CHECK
 from gitops.model.resource import DesiredState
 from gitops.model.scope import ScopeChange
 from gitops.model.trust import DataGrowth, Quorum, RuleChange
@@ -62,9 +63,9 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecNode:
-    """One active change as a unit of work.
+    """One active change as a unit of work, or what is between changes.
 
-    `id` is the address (or `barrier.<name>`), `kind` the resource kind (or `barrier`). `position` is unique and is the
+    `id` is the address (or `barrier.<name>`), `kind` that of the resource, or one of `node_kind`. `position` is unique and is the
     tie-break of the serial order. `locks` is sorted. `group` names a failure group: after one of its nodes failed, no further
     node of the group starts (graph-moving work stops at its first failure); empty means none. `effect` says when the change
     has its effect; a `lifted` node of the class STAGE waits for a pivot, and is taken back all the same. A migration in halves is
@@ -86,6 +87,18 @@ class ExecNode:
     def address(self) -> Address:
         """The change that it carries out, or a part of."""
         return Address(self.of or self.id)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it carries out a change, or a part of one: barriers and looks do not."""
+        return self.kind not in CHANGE_NOTHING
+
+    @property
+    def title(self) -> str:
+        """What it does, as people read it: the action and the address."""
+        if self.kind == BARRIER_KIND:
+            return self.id
+        return f"{self.action.value if self.changes else CHECK} {self.id}"
 
     @property
     def phase(self) -> Effect:

@@ -39,8 +39,8 @@ from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change
 from gitops.model.kinds import KINDS
+from gitops.model.node_kind import BARRIER_KIND
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import neighbours, restricted, serial_order
 from gitops.plan.locks import LEDGER, approvals_of
 

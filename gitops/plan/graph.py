@@ -40,13 +40,13 @@ from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import BugError
 from gitops.model.address import Address, Kind
 from gitops.model.change import Action, Change, Disposition
+from gitops.model.node_kind import BARRIER_KIND
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, LockClaim
 from gitops.model.resource import Dependency
 from gitops.plan.layers import VIA_UNCHANGED, between, cycles, reached, serial_order, validate
 from gitops.plan.locks import LEDGER, NO_BINDINGS, Bindings, givers_of, moves_graph
 
 BARRIER = Address("barrier.catalog")
-BARRIER_KIND = "barrier"
 GRAPH_MOVING = "graph-moving"
 
 _REASONS = {

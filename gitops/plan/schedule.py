@@ -33,9 +33,9 @@ from typing import NamedTuple
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, UsageError
+from gitops.model.node_kind import BARRIER_KIND
 from gitops.model.plan import Effect, ExecNode, ExecutionGraph, NodeOutcome, NodeResult
 from gitops.plan.classes import COMMITTED
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import Neighbours, neighbours, validate
 from gitops.plan.lock_table import Locks, Parked, Priority, strongest
 

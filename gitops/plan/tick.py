@@ -2,12 +2,15 @@
 
 | node | what it waits for |
 | --- | --- |
-| create of a replica | the creates before it in its compute cluster |
+| decision of a strategy, where it wants an action | the decisions before it in its compute cluster (`strategy_order`) |
+| create of a replica | the decisions that want it (`replica_decision`) |
 | readiness of a compute cluster, where something is dropped that is not suspended | its creates (`replica_cover`) |
-| drop of a replica | the readiness (`replica_cover`), and the drops before it |
+| drop of a replica | the decisions that want it (`replica_decision`), and the readiness (`replica_cover`) |
+
+A decision was made before there is a graph. Its node looks whether it still holds when the first statement is about to follow.
 
 The nodes of one compute cluster are a failure group: after the first failure, nothing more is done to it. Those of one target
-share its connection, and so a lock.
+share its connection, and so the lock `compute:<target>`; statements also hold that of their compute cluster.
 
 A replica is not a resource of the cluster: neither the applied state nor the catalog changes. Its create is a member of the
 changeset that is staged, its drop one that finishes. Each keeps in its outputs everything that identifies the statement, so that
@@ -17,7 +20,7 @@ a later tick can find out what an interrupted one has done, and write the audit 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +38,9 @@ from gitops.model.changeset import (
     Runtime,
 )
 from gitops.model.compute import ComputeRules
+from gitops.model.node_kind import DECISION, READINESS, REPLICA
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim
+from gitops.model.strategy import StrategyType
 from gitops.plan.layers import layers
 from gitops.strategies.decision import ActionKind, Decision
 from gitops.strategies.port import AuditRow
@@ -44,21 +49,17 @@ from gitops.strategies.signals import ComputeCluster, Signals
 from gitops.strategies.statements import create_replica, drop_replica
 
 __all__ = [
-    "READINESS",
-    "REPLICA",
     "TickAction",
     "action_of",
     "actions_of",
     "audit_row",
+    "decision_id",
     "signals_digest",
     "tick_graph",
     "tick_record",
 ]
 
-REPLICA, READINESS = "replica", "readiness"
-"""The kinds of the nodes."""
-
-_COVER = "replica_cover"
+_ORDER, _DECISION, _COVER = "strategy_order", "replica_decision", "replica_cover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,15 @@ class TickAction:
     def address(self) -> Address:
         """The address of the replica."""
         return replica_address(self.target, self.compute, self.replica)
+
+    @property
+    def decisions(self) -> Mapping[StrategyType, str]:
+        """The strategies that wanted it, in the order in which they decided, each with its reasons in words."""
+        return {
+            kind: "; ".join(text for by, _, text in (each.partition(": ") for each in self.reasons) if by == kind)
+            for kind in StrategyType
+            if kind in self.by
+        }
 
     @property
     def sql(self) -> str:
@@ -142,6 +152,11 @@ def signals_digest(signals: Signals) -> str:
     )
 
 
+def decision_id(compute: str, strategy: StrategyType) -> str:
+    """The id of the node for the decision of a strategy about a compute cluster, by its name in `cluster.yaml`."""
+    return f"{DECISION}.{compute}.{strategy.value}"
+
+
 def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
     """The execution graph of actions, by the table of this module."""
     nodes: list[ExecNode] = []
@@ -149,8 +164,13 @@ def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
     ordered = sorted(actions, key=lambda each: (each.target, each.compute, each.index))
     for (target, compute), group in groupby(ordered, key=lambda each: (each.target, each.compute)):
         found = list(group)
-        place = f"{target}.{compute}"
-        locks = (LockClaim(f"compute:{target}"), LockClaim(f"replicas:{target}/{found[0].cluster}"))
+        place, deciding = f"{target}.{compute}", LockClaim(f"compute:{target}")
+        locks = (deciding, LockClaim(f"replicas:{target}/{found[0].cluster}"))
+        kinds = [kind for kind in StrategyType if any(kind in each.decisions for each in found)]
+        decided = [decision_id(compute, kind) for kind in kinds]
+        for name in decided:
+            nodes.append(ExecNode(name, DECISION, Action.UPDATE, len(nodes), (deciding,), place))
+        edges += [ExecEdge(before, after, _ORDER, compute) for before, after in pairwise(decided)]
         covered = [each.address for each in found if each.kind is ActionKind.DROP and not each.suspends]
         ready = f"{READINESS}.{place}"
         for each in found:
@@ -159,6 +179,8 @@ def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
             made = each.kind is ActionKind.CREATE
             action, effect = (Action.CREATE, Effect.STAGE) if made else (Action.DELETE, Effect.FINISH)
             nodes.append(ExecNode(each.address, REPLICA, action, len(nodes), locks, place, effect))
+            for kind, words in each.decisions.items():
+                edges.append(ExecEdge(decision_id(compute, kind), each.address, _DECISION, words))
             if made and covered:
                 edges.append(ExecEdge(each.address, ready, _COVER, each.replica))
         edges += [ExecEdge(ready, name, _COVER) for name in covered]

@@ -20,7 +20,6 @@ from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ExecutionGraph, Plan
 from gitops.model.resource import edges_near
 from gitops.plan.classes import atomic_graph
-from gitops.plan.graph import BARRIER_KIND
 from gitops.render.access import access_values
 from gitops.render.change_rows import DONE, LISTED, PLANNED, change_rows, listed_rows, republished_counts
 from gitops.render.comment_inputs import (
@@ -280,7 +279,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
     graph = None if plan is None else _graph(plan, atomic=comment.atomic)
-    drawn = graph if graph is not None and sum(n.kind != BARRIER_KIND for n in graph.nodes) > 1 else None
+    drawn = graph if graph is not None and sum(n.changes for n in graph.nodes) > 1 else None
     rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
     counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()

@@ -7,7 +7,6 @@ from typing import Any
 from gitops.model.change import Disposition
 from gitops.model.outcome import ApplyOutcome
 from gitops.model.plan import ExecNode, NodeResult
-from gitops.plan.graph import BARRIER_KIND
 
 __all__ = ["dry_run_form", "dry_run_lines"]
 
@@ -40,8 +39,7 @@ def dry_run_form(outcome: ApplyOutcome) -> dict[str, Any]:
 
 
 def _words(node: ExecNode, result: NodeResult) -> str:
-    name = node.id if node.kind == BARRIER_KIND else f"{node.action} {node.id}"
-    return name if result.outcome.succeeded else f"{name}, {result.outcome.value.upper()}"
+    return node.title if result.outcome.succeeded else f"{node.title}, {result.outcome.value.upper()}"
 
 
 def _because(result: NodeResult) -> str:
@@ -49,7 +47,7 @@ def _because(result: NodeResult) -> str:
 
 
 def _form(node: ExecNode, result: NodeResult) -> dict[str, Any]:
-    work = {} if node.kind == BARRIER_KIND else {"change": node.address, "action": node.action.value}
+    work = {"change": node.address, "action": node.action.value} if node.changes else {}
     return {"id": node.id, **work, "class": node.effect.value, "outcome": result.outcome.value}
 
 

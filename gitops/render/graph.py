@@ -14,8 +14,8 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Kind
 from gitops.model.change import Action
+from gitops.model.node_kind import BARRIER_KIND, CHECK, DECISION, READINESS, REPLICA
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
-from gitops.plan.graph import BARRIER_KIND
 from gitops.plan.layers import cycles, layers, order_test
 from gitops.render.characters import visible
 
@@ -40,7 +40,7 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
         "nodes": [
             {
                 "id": node.id,
-                "change": None if node.kind == BARRIER_KIND else node.address,
+                "change": node.address if node.changes else None,
                 "action": node.action.value,
                 "kind": node.kind,
                 "class": node.effect.value,
@@ -79,7 +79,7 @@ def to_text(graph: ExecutionGraph) -> str:
     halved = {node.of for node in graph.nodes}
     for number, layer in enumerate(rounds, start=1):
         members = sorted((nodes[name] for name in layer), key=lambda n: n.position)
-        titles = (f"  {_title(node)}{_class_of(node, halved=node.id in halved)}" for node in members)
+        titles = (f"  {node.title}{_class_of(node, halved=node.id in halved)}" for node in members)
         lines += ["", f"Layer {number}:", *map(visible, titles)]
     if locks := _lock_lines(graph):
         lines += ["", "Locks:", *locks]
@@ -161,16 +161,18 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
 
 
 def _owner(node: ExecNode) -> str | None:
-    """The name of the frame of a node."""
+    """The name of the frame of a node; of one of a tick that is its failure group."""
     address = node.address
+    if node.kind in (DECISION, REPLICA, READINESS):
+        return f"compute cluster {node.group}"
     return address.graph if address.compute is None else f"compute cluster {address.compute}"
 
 
 def _in_frame(node: ExecNode) -> str:
     """The title of a node without the name of its graph or compute cluster, which its frame has."""
     address = node.address
-    if _owner(node) is None:
-        return _title(node)
+    if _owner(node) is None or address.kind is Kind.UNKNOWN or not node.changes:
+        return node.title
     name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"
     return f"{node.action.value} {node.kind}{name}{', drops' if node.of else ''}"
 
@@ -180,11 +182,9 @@ def _alike(nodes: Sequence[ExecNode]) -> str:
     if len(nodes) == 1:
         return _in_frame(nodes[0])
     kind = nodes[0].kind
+    if not nodes[0].changes:
+        return f"{CHECK} {len(nodes)} {kind} nodes"
     return f"{nodes[0].action.value} {len(nodes)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
-
-
-def _title(node: ExecNode) -> str:
-    return node.id if node.kind == BARRIER_KIND else f"{node.action.value} {node.id}"
 
 
 def _edge_lines(edges: Sequence[ExecEdge]) -> list[str]:
@@ -193,7 +193,7 @@ def _edge_lines(edges: Sequence[ExecEdge]) -> list[str]:
 
 def _class_of(node: ExecNode, *, halved: bool) -> str:
     """What a reader has to know of the class of a node: barriers have none to speak of, and most nodes are staged."""
-    if node.kind == BARRIER_KIND or (node.effect is Effect.STAGE and not node.lifted and not halved):
+    if not node.changes or (node.effect is Effect.STAGE and not node.lifted and not halved):
         return ""
     where = ", behind the pivot" if node.lifted else ""
     return f" [{node.effect}{where}{', drops after the commit' if halved else ''}]"

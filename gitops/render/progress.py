@@ -12,9 +12,9 @@ from typing import Any
 from gitops.core.clock import timestamp
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
+from gitops.model.node_kind import BARRIER_KIND, CHECK, LOOKS
 from gitops.model.plan import LockClaim, NodeOutcome
 from gitops.model.run_event import RunEvent
-from gitops.plan.graph import BARRIER_KIND
 from gitops.render.characters import visible
 
 _ENDS = {
@@ -72,7 +72,7 @@ class RunProgress:
             return f"apply {_clock(event.at - self._began)} {self._stopping()}"
         if node is None or facts["kind"] == BARRIER_KIND:
             return None
-        text = visible(f"{facts['action']} {node}")
+        text = visible(f"{CHECK if facts['kind'] in LOOKS else facts['action']} {node}")
         if event.type == "node_started":
             self._running[node] = text, event.at
             self._waiting.pop(node, None)

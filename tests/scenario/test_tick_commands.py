@@ -53,6 +53,22 @@ def test_a_dry_run_prints_statements_with_reasons(ticks: Ticks, capsys: pytest.C
     assert ticks.urls == [("PROD_URL", "postgresql://prod")] * 2
 
 
+def test_a_dry_run_draws_its_graph(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> None:
+    only = ["strategies", "dry-run", "--cluster", "^serving$"]
+    edge = "decision.serving.target_size -> replica.prod.serving.main [replica_decision: no replica has size 50cc]"
+    assert main([*only, "--show-graph"]) == 0
+    assert f"would be carried out\n\nExecution graph: 2 nodes, 1 edges, 2 layers, 0 cycles\n\nEdges:\n  {edge}\n" in (
+        capsys.readouterr().out
+    )
+    assert main([*only, "--show-graph", "--json"]) == 0
+    within = json.loads(capsys.readouterr().out)["execution_graph"]
+    assert main([*only, "--graph-format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == within
+    assert [each["id"] for each in within["nodes"]] == ["decision.serving.target_size", "replica.prod.serving.main"]
+    assert main([*only, "--graph-format", "mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("flowchart LR\n")
+
+
 def test_a_terminal_gets_a_table(ticks: Ticks) -> None:
     lines = tick_lines(ticks.preview(clusters="^serving$"), table=True)
     assert lines[0].split() == ["COMPUTE", "CLUSTER", "STATEMENT", "REASON"]

@@ -21,7 +21,7 @@ from gitops.strategies.signals import ComputeCluster
 from tests.support.cluster import DoAt
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import Fault, HeldReplica, TargetWorld, fresh_world
-from tests.support.ticks import Died, DieOnce, Ticks, codes, sql
+from tests.support.ticks import Died, DieOnce, Ticks, codes, sql, statements
 
 Make = Callable[..., Ticks]
 
@@ -150,7 +150,7 @@ def test_35_a_lost_connection_is_looked_up_and_audited_once(make: Make, fault: F
     ticks.world.fail_next(fault, after=reads)
     outcome = ticks.tick()
     happened = fault is Fault.CUT_AFTER
-    assert [each.outcome for each in outcome.results] == [NodeOutcome.DONE if happened else NodeOutcome.FAILED]
+    assert [each.outcome for each in statements(outcome)] == [NodeOutcome.DONE if happened else NodeOutcome.FAILED]
     assert [row.executed for row in ticks.audited] == [happened]
     assert ticks.tick().ok
     assert len(ticks.executed()) == 1
@@ -196,7 +196,11 @@ def test_a_tick_is_a_changeset_and_leaves_what_is_applied_as_it_is(make: Make) -
     ]
     run = ticks.ledger.run_of(drop.key)
     assert run is not None
-    assert [node.id for node in run.nodes] == ["readiness.prod.serving", "replica.prod.serving.a"]
+    assert [node.id for node in run.nodes] == [
+        "decision.serving.target_size",
+        "readiness.prod.serving",
+        "replica.prod.serving.a",
+    ]
     assert ticks.cluster.state.resources == before
 
 
@@ -242,7 +246,7 @@ def test_a_replica_that_somebody_else_made_is_taken_as_it_is_or_refused(make: Ma
 
     outcome = ticks.tick(DoAt("tick.before_statement", others_come_first))
     assert codes(outcome) == ["replica_conflict"]
-    assert sorted(each.outcome for each in outcome.results) == [NodeOutcome.FAILED, NodeOutcome.UNCHANGED]
+    assert sorted(each.outcome for each in statements(outcome)) == [NodeOutcome.FAILED, NodeOutcome.UNCHANGED]
     assert ticks.executed() == []
 
 
@@ -297,6 +301,7 @@ def test_a_drop_waits_while_what_was_to_cover_it_lost_its_hydration(
     outcome = ticks.tick()
     assert codes(outcome) == ["replica_uncovered"]
     assert {each.node_id: each.outcome for each in outcome.results} == {
+        "decision.serving.target_size": NodeOutcome.UNCHANGED,
         "readiness.prod.serving": NodeOutcome.FAILED,
         "replica.prod.serving.a": NodeOutcome.SKIPPED,
     }

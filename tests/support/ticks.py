@@ -21,6 +21,7 @@ from gitops.model.address import Address
 from gitops.model.changeset import Changeset, ChangesetKind
 from gitops.model.compute import ComputeRules, ComputeTarget, strategy_resources
 from gitops.model.ledger import AppliedResource, LedgerState
+from gitops.model.plan import NodeResult
 from gitops.model.resource import Resource
 from gitops.model.strategy import Limits, type_of
 from gitops.strategies.port import AuditRow, StrategyTarget
@@ -30,7 +31,7 @@ from tests.support.memory_target import MemoryTarget
 from tests.support.strategies import rules
 from tests.support.target_world import TargetWorld
 
-__all__ = ["DieOnce", "Died", "Ticks", "codes", "sql"]
+__all__ = ["DieOnce", "Died", "Ticks", "codes", "sql", "statements"]
 
 Declared = Mapping[str, Mapping[str, Any]]
 
@@ -153,3 +154,9 @@ class Ticks:
 def sql(outcome: TickOutcome) -> list[str]:
     """The statements of a tick in order."""
     return [action.sql for action in outcome.actions]
+
+
+def statements(outcome: TickOutcome) -> list[NodeResult]:
+    """How the statements of a tick ended."""
+    found = {action.address for action in outcome.actions}
+    return [each for each in outcome.results if each.node_id in found]

@@ -90,6 +90,11 @@ class Command:
 
 JSON = flag("--json", "print one JSON document")
 CONFIG = Argument("--config", "DIR", "cluster folder (default: the current folder)")
+GRAPH_FORMAT = Argument(
+    "--graph-format",
+    ("text", "json", "mermaid"),
+    "print the execution graph; json and mermaid print it alone (default: text)",
+)
 PROJECT = Group(
     Argument("--repo", "PATH", "repository (default: the repository of the cluster folder)"),
     Argument("--cluster", "NAME", "cluster in gitops.yaml (default: the only one)"),

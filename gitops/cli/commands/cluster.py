@@ -6,6 +6,7 @@ from gitops.cli.commands.arguments import (
     APPLYING,
     CONFIG,
     FORGE,
+    GRAPH_FORMAT,
     PATHS,
     PROJECT,
     REQUEST,
@@ -102,11 +103,7 @@ CLUSTER_COMMANDS = (
         CONFIG,
         flag("--diff", "print how schemas, queries and policies differ"),
         flag("--show-graph", "print the execution graph below the plan"),
-        Argument(
-            "--graph-format",
-            ("text", "json", "mermaid"),
-            "print the execution graph; json and mermaid print it alone (default: text)",
-        ),
+        GRAPH_FORMAT,
         flag(
             "--atomic",
             "plan a run that lands whole or not at all: say how it lands, and print its execution graph with its barriers",

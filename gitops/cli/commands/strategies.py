@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gitops.cli.commands.arguments import CONFIG, Argument, Command, Group, duration, flag
+from gitops.cli.commands.arguments import CONFIG, GRAPH_FORMAT, Argument, Command, Group, duration, flag
 
 _STRATEGIES, _TICKS = "gitops.cli.strategies", "gitops.cli.ticks"
 _PATTERN = Argument(
@@ -79,6 +79,8 @@ STRATEGIES = Command(
             "print the statements that the applied strategies would give now, with their reasons; changes nothing",
             "dry_run",
             _PATTERN,
+            flag("--show-graph", "print the execution graph below the statements"),
+            GRAPH_FORMAT,
         ),
         _on_targets(
             "apply",
