@@ -1,7 +1,8 @@
 """Strategies on their targets: after the commit of an apply, and at each tick, the rows of a target follow the ledger.
 
 1. What is ours on a target is recorded in the state, with the commit that applies or removes a strategy.
-2. The rows are compared with what is applied, written and deleted. All of it can be repeated.
+2. Under the lock of the target the rows are compared with what is applied, written and deleted. All of it can be repeated. A
+   compute cluster that belongs to another cluster folder is left alone.
 3. What is on the target then is recorded. A run that dies before that does step 2 again, and so does one whose target was down.
 
 Nothing of this takes back or delays an apply: what is not on a target yet is a warning until it is.
@@ -16,15 +17,16 @@ from gitops.apply.entries import make_entry
 from gitops.cluster.session import Session
 from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Severity
-from gitops.core.errors import GitopsError, UsageError
+from gitops.core.errors import ConflictError, GitopsError, UsageError
 from gitops.core.faults import around
 from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address
 from gitops.model.compute import ComputeRules, ComputeTarget, OwnedRow, observed_rows, owned_rows
 from gitops.model.ledger import EntryKind
 from gitops.model.outcome import ApplyOutcome
-from gitops.plan.strategies import applied_rules
-from gitops.strategies.port import StrategyTarget
+from gitops.plan.strategies import applied_rules, folder_owner
+from gitops.strategies.claims import claimed_message
+from gitops.strategies.port import TARGET_LOCK, StrategyTarget
 from gitops.strategies.projection import RowChanges, pending_rows, place_of, row_changes
 
 __all__ = ["project", "reconcile"]
@@ -54,17 +56,23 @@ def _project(current: Session, target: ComputeTarget, rules: Sequence[ComputeRul
     waiting = pending_rows(current.state).get(target.name, ())
     try:
         with _opened(current, target) as opened:
-            missing = reconcile(current, opened, target.name, rules)
-        for each in missing:
-            detail = f"target {target.name} has no compute cluster {each.cluster}"
+            if opened.try_lock(TARGET_LOCK) is False:
+                raise ConflictError(Code.ALREADY_RUNNING, "another run is at work on the target")
+            changes = reconcile(current, opened, target.name, rules)
+        for each in rules:
             place = f"compute.strategies.{each.key}"
-            current.problems.add(Code.COMPUTE_CLUSTER_MISSING, place, detail, severity=Severity.WARNING)
+            if (owner := changes.claimed.get(each.key)) is not None:
+                detail = claimed_message(each, owner)
+                current.problems.add(Code.COMPUTE_CLUSTER_CLAIMED, place, detail, severity=Severity.WARNING)
+            elif each in changes.missing:
+                detail = f"target {target.name} has no compute cluster {each.cluster}"
+                current.problems.add(Code.COMPUTE_CLUSTER_MISSING, place, detail, severity=Severity.WARNING)
     except GitopsError as error:
         fix = error.fix or remedy(error.code, place_of(target.name))
         if waiting:
             detail = f"not on target {target.name} yet: {', '.join(waiting)}; {error.detail}"
             current.problems.add(Code.PROJECTION_PENDING, place_of(target.name), detail, fix=fix)
-        elif not isinstance(error, UsageError):
+        elif not isinstance(error, UsageError | ConflictError):
             path = error.path or place_of(target.name)
             current.problems.add(error.code, path, error.detail, severity=Severity.WARNING, fix=fix)
 
@@ -75,25 +83,20 @@ def _opened(current: Session, target: ComputeTarget) -> StrategyTarget:
     return current.workspace.open_target(target)
 
 
-def reconcile(
-    current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]
-) -> tuple[ComputeRules, ...]:
-    """Steps 2 and 3 on one target that is open; `rules` are all strategies that are applied to it.
+def reconcile(current: Session, target: StrategyTarget, name: str, rules: Sequence[ComputeRules]) -> RowChanges:
+    """Steps 2 and 3 on one target that is open and locked; `rules` are all strategies that are applied to it.
 
-    Returns those whose compute cluster the target does not have. Rows that are not ours are reported. Raises GitopsError of the
-    target, or of the ledger.
+    Returns what was done. Rows that are not ours are reported. Raises GitopsError of the target, or of the ledger.
     """
     owned = [row for row in owned_rows(current.state.observations) if row.target.name == name]
-    if not rules and not owned:
-        return ()
     digests = {address: each.digest for address, each in current.state.resources.items()}
-    changes = row_changes(rules, digests, owned, target.clusters(), target.strategies())
+    changes = row_changes(rules, digests, owned, target.clusters(), target.strategies(), folder_owner(current))
     _carry_out(current, target, changes)
     for cluster_id, strategy in changes.unmanaged:
         detail = f"the target has a row {strategy} of compute cluster {cluster_id}, which was never declared here"
         current.problems.add(Code.UNMANAGED_STRATEGY, place_of(name), detail)
     _record(current, name, changes.owned)
-    return changes.missing
+    return changes
 
 
 def _carry_out(current: Session, target: StrategyTarget, changes: RowChanges) -> None:

@@ -11,8 +11,8 @@ from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from gitops.apply.tick import Ticking, folder_name, targets_of, without_resources
-from gitops.apply.tick_targets import lock_targets
+from gitops.apply.tick import Ticking, targets_of, without_resources
+from gitops.apply.tick_targets import claims_on, lock_targets
 from gitops.cluster.session import Session, StateNeed, in_session
 from gitops.cluster.workspace import Workspace
 from gitops.core.codes import Code
@@ -22,6 +22,8 @@ from gitops.language.suggest import did_you_mean
 from gitops.model.compute import ComputeRules
 from gitops.model.outcome import VerbOutcome
 from gitops.model.strategy import IdleSuspend, StrategyType
+from gitops.plan.strategies import own_names
+from gitops.strategies.claims import claimed_message
 from gitops.strategies.port import StrategyTarget
 from gitops.strategies.projection import place_of
 from gitops.strategies.state import StrategyState
@@ -57,10 +59,13 @@ def wipe(workspace: Workspace, how: Ticking, what: Wipe) -> MemoryOutcome:
             return len(owners)
         if what is Wipe.ORPHANS:
             return target.wipe_states(owners - {each.cluster_id for each in there.values()})
-        names = {each.cluster for each in clusters if how.selection.has(each)}
+        names = {each.cluster for each in clusters}
         return target.wipe_states([each.cluster_id for each in there.values() if each.name in names])
 
-    return _on_targets(workspace, how, "wipe-state", lambda _: work)
+    def is_chosen(each: ComputeRules) -> bool:
+        return what is Wipe.CHOSEN and how.selection.has(each)
+
+    return _on_targets(workspace, how, "wipe-state", is_chosen, lambda _: work)
 
 
 def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
@@ -81,8 +86,6 @@ def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
         now, woken = workspace.clock.now(), 0
         there, states = target.clusters(), target.states()
         for each in clusters:
-            if name not in (each.key, each.cluster):
-                continue
             cluster = there.get(each.cluster)
             if cluster is None:
                 detail = f"the target has no compute cluster {each.cluster}"
@@ -94,25 +97,37 @@ def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
             woken += 1
         return woken
 
-    return _on_targets(workspace, how, "wake", begin)
+    return _on_targets(workspace, how, "wake", lambda each: name in (each.key, each.cluster), begin)
 
 
 def _on_targets(
-    workspace: Workspace, how: Ticking, operation: str, begin: Callable[[Mapping[str, list[ComputeRules]]], _Work]
+    workspace: Workspace,
+    how: Ticking,
+    operation: str,
+    is_chosen: Callable[[ComputeRules], bool],
+    begin: Callable[[Mapping[str, list[ComputeRules]]], _Work],
 ) -> MemoryOutcome:
-    """Work on each target under its lock; one that fails is reported, and the others go on."""
+    """Work on the chosen compute clusters of each target under its lock; a target that fails is reported, and the others go on.
+
+    So is a compute cluster that belongs to another cluster folder, whose memory it is.
+    """
 
     def body(current: Session) -> MemoryOutcome:
         done: dict[str, int] = {}
         if rules := targets_of(current, how):
             work, problems = begin(rules), current.problems
             with ExitStack() as closing:
-                folder = folder_name(current)
-                targets = lock_targets(rules, how.open_target, folder, closing, problems, scheduled=how.scheduled)
+                targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)
                 for name, target in targets.items():
                     try:
                         target.create_tables()
-                        done[name] = work(name, target, rules[name])
+                        chosen = [each for each in rules[name] if is_chosen(each)]
+                        claimed = claims_on(target, chosen, own_names(current))
+                        for each in chosen:
+                            if (owner := claimed.get(each.key)) is not None:
+                                place = f"compute.strategies.{each.key}"
+                                problems.add(Code.COMPUTE_CLUSTER_CLAIMED, place, claimed_message(each, owner))
+                        done[name] = work(name, target, [each for each in chosen if each.key not in claimed])
                     except GitopsError as error:
                         problems.add_error(error)
         return MemoryOutcome(

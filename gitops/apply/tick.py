@@ -3,7 +3,8 @@
 1. Lock the ledger, and read the strategies that it has applied: files of the folder play no part. While a changeset of another
    kind is carried out, nothing is done.
 2. Connect to the targets and lock them. Settle the tick that an interrupted run left: write the audit rows that it owes.
-3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster.
+3. Bring the rows of each target in line with the ledger, read its signals once, and decide for each compute cluster but those
+   that belong to another cluster folder.
 4. Without any action, only memories are written. Otherwise the changeset of the tick is recorded before the first statement,
    the execution graph is carried out, what strategies remember is written, and the end of the changeset is recorded.
 
@@ -24,6 +25,7 @@ from gitops.apply.tick_targets import (
     Decided,
     Selection,
     by_target,
+    claims_on,
     decide_all,
     lock_targets,
 )
@@ -45,12 +47,12 @@ from gitops.model.plan import NodeOutcome, NodeResult
 from gitops.model.resource import DesiredState
 from gitops.model.run_event import to_all
 from gitops.model.strategy import StrategyType
-from gitops.plan.strategies import applied_rules
+from gitops.plan.strategies import applied_rules, own_names
 from gitops.plan.tick import TickAction, tick_graph
 from gitops.strategies.port import StrategyTarget
 from gitops.strategies.state import StrategyState
 
-__all__ = ["TickOutcome", "Ticking", "folder_name", "preview", "targets_of", "tick", "without_resources"]
+__all__ = ["TickOutcome", "Ticking", "preview", "targets_of", "tick", "without_resources"]
 
 _MOST_WORKERS = 8
 
@@ -100,7 +102,8 @@ def preview(workspace: Workspace, how: Ticking) -> TickOutcome:
             try:
                 with how.open_target(clusters[0].target) as target:
                     chosen = [each for each in clusters if how.selection.has(each)]
-                    found += decide_all(target, chosen, workspace.clock.now(), current.problems)
+                    claimed = claims_on(target, chosen, own_names(current))
+                    found += decide_all(target, chosen, claimed, workspace.clock.now(), current.problems)
             except UsageError:
                 raise
             except GitopsError as error:
@@ -137,9 +140,8 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
         current.problems.add(Code.TICK_SKIPPED, "", detail)
         return replace(_outcome(current, ()), skipped=detail)
     with ExitStack() as closing:
-        folder = folder_name(current)
         problems, workspace = current.problems, current.workspace
-        targets = lock_targets(rules, how.open_target, folder, closing, problems, scheduled=how.scheduled)
+        targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)
         found: list[Decided] = []
         try:
             if (died := interrupted or owed_by(current)) is not None:
@@ -147,12 +149,12 @@ def _tick(current: Session, how: Ticking) -> TickOutcome:
             for name, target in targets.items():
                 try:
                     target.create_tables()
-                    reconcile(current, target, name, rules[name])
+                    claimed = reconcile(current, target, name, rules[name]).claimed
                 except GitopsError as error:
                     problems.add_error(error)
                     continue
                 chosen = [each for each in rules[name] if how.selection.has(each)]
-                found += decide_all(target, chosen, workspace.clock.now(), problems)
+                found += decide_all(target, chosen, claimed, workspace.clock.now(), problems)
             actions = tuple(action for each in found for action in each.actions)
             if not actions:
                 _remember(current, found, targets, {})
@@ -269,12 +271,6 @@ def _interrupted(current: Session) -> Changeset | str | None:
     if active is None or active.kind is ChangesetKind.TICK:
         return active
     return f"changeset {active.key} is {active.state}"
-
-
-def folder_name(current: Session) -> str:
-    """The name of the cluster, which is part of the locks on its targets."""
-    governance = current.workspace.governance
-    return governance.target.cluster if governance is not None else current.desired.name or "cluster"
 
 
 def _outcome(current: Session, found: Sequence[Decided]) -> TickOutcome:

@@ -7,7 +7,7 @@ report its signals is not decided about at all: without signals nothing is ever 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
@@ -19,8 +19,9 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.model.compute import ComputeRules
 from gitops.model.strategy import IdleSuspend, StrategyType
 from gitops.plan.tick import TickAction, actions_of
+from gitops.strategies.claims import claimed_message, claims
 from gitops.strategies.decision import Decision, decide
-from gitops.strategies.port import StrategyTarget, TargetReader
+from gitops.strategies.port import TARGET_LOCK, StrategyTarget, TargetReader
 from gitops.strategies.projection import place_of
 from gitops.strategies.signals import ComputeCluster, Signals
 from gitops.strategies.state import StrategyState
@@ -29,6 +30,7 @@ __all__ = [
     "Decided",
     "Selection",
     "by_target",
+    "claims_on",
     "decide_all",
     "lock_targets",
 ]
@@ -72,7 +74,6 @@ def by_target(rules: Sequence[ComputeRules]) -> Mapping[str, list[ComputeRules]]
 def lock_targets(
     rules: Mapping[str, Sequence[ComputeRules]],
     open_target: OpenTarget,
-    folder: str,
     closing: ExitStack,
     problems: Diagnostics,
     *,
@@ -80,14 +81,15 @@ def lock_targets(
 ) -> dict[str, StrategyTarget]:
     """Connect to targets and take their locks; one that is busy or does not answer is reported, and left out.
 
-    A target without locks is protected by that of the ledger alone. What is `scheduled` comes again, so that a busy target is no
+    One that is busy has a run of this or of another cluster folder at work. A target without locks is protected by the lock of
+    the ledger alone. What is `scheduled` comes again, so that a busy target is no
     error of it. Raises UsageError where a target cannot be opened as the command line and the environment are.
     """
     opened = {}
     for name, clusters in rules.items():
         try:
             target = closing.enter_context(open_target(clusters[0].target))
-            free = target.try_lock(f"cluster-bot:{folder}:{name}")
+            free = target.try_lock(TARGET_LOCK)
         except UsageError:
             raise
         except GitopsError as error:
@@ -95,21 +97,30 @@ def lock_targets(
             continue
         if free is False:
             severity = Severity.WARNING if scheduled else Severity.ERROR
-            detail = "another tick of this cluster is at work on the target"
+            detail = "another run, of this cluster folder or of one that shares the target, is at work on it"
             problems.add(Code.ALREADY_RUNNING, place_of(name), detail, severity=severity)
         else:
             opened[name] = target
     return opened
 
 
+def claims_on(target: TargetReader, clusters: Sequence[ComputeRules], own: Collection[str]) -> Mapping[str, str]:
+    """`claims`, as the target says it now. Raises RemoteError."""
+    return claims(clusters, own, target.clusters(), target.strategies().values()) if clusters else {}
+
+
 def decide_all(
-    target: TargetReader, clusters: Sequence[ComputeRules], now: datetime, problems: Diagnostics
+    target: TargetReader,
+    clusters: Sequence[ComputeRules],
+    claimed: Mapping[str, str],
+    now: datetime,
+    problems: Diagnostics,
 ) -> Iterator[Decided]:
-    """Decide about compute clusters of one target, each as far as it can be."""
+    """Decide about compute clusters of one target, each as far as it can be, but for those that are `claimed`."""
     try:
         target.probe()
         found = target.clusters()
-        there = [(each, found[each.cluster]) for each in clusters if _is_usable(each, found, problems)]
+        there = [(each, found[each.cluster]) for each in clusters if _is_usable(each, found, claimed, problems)]
         signals = target.observe([cluster for _, cluster in there], now=now, lookback=_lookback(clusters))
         states = target.states()
     except GitopsError as error:
@@ -137,7 +148,12 @@ def _place(rules: ComputeRules) -> str:
     return f"compute.strategies.{rules.key}"
 
 
-def _is_usable(rules: ComputeRules, found: Mapping[str, ComputeCluster], problems: Diagnostics) -> bool:
+def _is_usable(
+    rules: ComputeRules, found: Mapping[str, ComputeCluster], claimed: Mapping[str, str], problems: Diagnostics
+) -> bool:
+    if (owner := claimed.get(rules.key)) is not None:
+        problems.add(Code.COMPUTE_CLUSTER_CLAIMED, _place(rules), claimed_message(rules, owner))
+        return False
     cluster = found.get(rules.cluster)
     if cluster is None:
         detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"

@@ -6,7 +6,7 @@ is a line of the result: it never makes a plan fail, and is never part of its di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -48,7 +48,7 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, *, only_applied_tar
             said = "its target is not applied as it is declared here: only targets of applied strategies are asked"
             found += (_unknown(after, said) for _, after in sides)
         else:
-            found += _ask(workspace, target, sides)
+            found += _ask(workspace, target, sides, changes.own)
     return replace(outcome, what_if=tuple(sorted(found, key=lambda each: each.key)))
 
 
@@ -57,10 +57,13 @@ def _unknown(rules: ComputeRules, said: str, code: Code | None = None) -> WhatIf
 
 
 def _ask(
-    workspace: Workspace, target: ComputeTarget, sides: Sequence[tuple[ComputeRules, ComputeRules]]
+    workspace: Workspace,
+    target: ComputeTarget,
+    sides: Sequence[tuple[ComputeRules, ComputeRules]],
+    own: Collection[str],
 ) -> Iterator[WhatIf]:
     """What is known of the compute clusters of one target: of each its decision, or why there is none."""
-    from gitops.apply.tick_targets import decide_all
+    from gitops.apply.tick_targets import claims_on, decide_all
     from gitops.strategies.projection import place_of
 
     problems = Diagnostics()
@@ -71,7 +74,9 @@ def _ask(
         return
     try:
         with workspace.open_target(target) as opened:
-            for each in decide_all(opened, [after for _, after in sides], workspace.clock.now(), problems):
+            chosen = [after for _, after in sides]
+            claimed = claims_on(opened, chosen, own)
+            for each in decide_all(opened, chosen, claimed, workspace.clock.now(), problems):
                 decided[each.rules.key] = each
             replayed = _replayed(
                 opened, [(before, decided[after.key]) for before, after in sides if after.key in decided]
@@ -87,7 +92,9 @@ def _ask(
             actions, refused = _actions(decided[after.key]), decided[after.key].decision.refused
             yield replace(replayed.get(after.key) or _unknown(after, ""), actions=actions, refused=refused)
         elif (why := own.get(f"compute.strategies.{after.key}")) is not None:
-            yield _unknown(after, why.message, why.code)
+            # Another cluster folder is named by the place of its ledger.
+            is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
+            yield _unknown(after, REGISTRY[why.code].summary if is_claimed else why.message, why.code)
         else:
             yield _unknown(after, REGISTRY[common].summary, common)
 

@@ -342,6 +342,7 @@ class Code(StrEnum):
     REPLICA_LIMIT_EXCEEDED = "replica_limit_exceeded"
     ALREADY_RUNNING = "already_running"
     AUDIT_FAILED = "audit_failed"
+    COMPUTE_CLUSTER_CLAIMED = "compute_cluster_claimed"
     COMPUTE_CLUSTER_MANAGED = "compute_cluster_managed"
     COMPUTE_CLUSTER_MISSING = "compute_cluster_missing"
     DECISION_OUTDATED = "decision_outdated"

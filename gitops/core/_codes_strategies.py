@@ -2,11 +2,14 @@
 
 TABLE = """
 already_running | E | another tick is at work
-  two ticks of one cluster were started at the same time, such as one of a schedule and one of a person
+  two ticks of one cluster, or of two cluster folders that share a target, were started at the same time
   -> wait until the other one has ended, then run yours
 audit_failed | E | the audit row of a statement is not written
   the statement was carried out, and the target did not take the row that says so
   -> let the role of the target insert into mz_cluster_strategy_actions, then run the tick again, which writes what is owed first
+compute_cluster_claimed | E | a compute cluster belongs to another cluster folder
+  a row of its strategies on the target names another cluster folder, which declared it first
+  -> remove its strategies from one of the two folders and apply that; where the other one is gone, delete its rows on the target
 compute_cluster_managed | E | a compute cluster gets its replicas from its target
   the compute cluster was created with a size and a replication factor, so the target refuses statements about its replicas
   -> make it unmanaged on the target: ALTER CLUSTER name SET (MANAGED = false), or remove its strategies

@@ -36,6 +36,7 @@ from gitops.ledger.trust import trust_at
 from gitops.model.address import Kind, of_kind
 from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies
 from gitops.model.trust import TrustRoot
+from gitops.strategies.claims import owner_name
 from gitops.strategies.port import StrategyTarget
 from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.wiring.local import open_commit_tree
@@ -101,7 +102,8 @@ def examine(
     for rule in rules:
         strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
     if any(strategies.values()):
-        yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe))
+        owners = {} if config.ledger.store == "directory" else {rule.name: _owner(local, rule) for rule in rules}
+        yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
     files = read_workflows(local.repository, kind, tree)
     yield from job_findings(kind, files)
     yield from tick_findings(kind, files, strategies)
@@ -143,6 +145,11 @@ def _locks(local: LocalProject, *, probe: bool) -> Iterator[DoctorFinding]:
 
 def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
     return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
+
+
+def _owner(local: LocalProject, rule: ClusterRule) -> str:
+    target = local.project.target(rule)
+    return owner_name(target.cluster, target.repository)
 
 
 def _cluster(

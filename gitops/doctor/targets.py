@@ -7,8 +7,10 @@ that is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
 
 from gitops.core.codes import Code, remedy
@@ -19,6 +21,7 @@ from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.language.suggest import did_you_mean
 from gitops.model.compute import ComputeRules, ComputeTarget
 from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyType, TargetSize
+from gitops.strategies.claims import claimed_message, claims
 from gitops.strategies.port import StrategyRow, StrategyTarget
 from gitops.strategies.signals import ComputeCluster
 from gitops.strategies.state import StrategyState
@@ -38,30 +41,45 @@ _CHECKS = {
     Code.SIGNAL_UNAVAILABLE: "targets.signals",
     Code.TARGET_DENIED: "targets.grants",
 }
+_LOCKS = "the target has advisory locks, which keep ticks apart, also those of other cluster folders"
+_NO_LOCKS = "the target has no advisory locks: the lock of the ledger keeps ticks apart"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """How targets are examined: the variables of this machine, how a target is opened, the time, and whether rows are written."""
+    """How targets are examined: the variables of this machine, how a target is opened, the time, and whether rows are written.
+
+    `owners` says what the rows of a target call each cluster, where that is known.
+    """
 
     environ: Mapping[str, str]
     open_target: Callable[[ComputeTarget, Secret], StrategyTarget]
     now: datetime
     probe: bool
+    owners: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def database(self, target: ComputeTarget) -> tuple[object, ...]:
+        """What two targets have in common that are one database, as far as this machine knows their URLs."""
+        url = urlsplit(self.environ.get(target.url_env) or f"//{target.url_env}")
+        return url.hostname, url.netloc.rpartition(":")[2], url.path
 
 
 def target_findings(rules: Rules, how: Examination) -> Iterator[DoctorFinding]:
     """Make all of these checks, for each target of each cluster."""
+    lockless: set[tuple[object, ...]] = set()
     for folder, clusters in rules.items():
         for name in sorted({each.target.name for each in clusters}):
             found = [each for each in clusters if each.target.name == name]
-            yield from _target(f"{folder}: {name}", found, how)
-    yield from _shared(rules, how.environ)
+            yield from _target(folder, found, how, lockless)
+    yield from _shared(rules, how, lockless)
 
 
-def _target(place: str, rules: Sequence[ComputeRules], how: Examination) -> Iterator[DoctorFinding]:
+def _target(
+    folder: str, rules: Sequence[ComputeRules], how: Examination, lockless: set[tuple[object, ...]]
+) -> Iterator[DoctorFinding]:
     target = rules[0].target
+    place = f"{folder}: {target.name}"
     url = how.environ.get(target.url_env)
     if not url:
         detail = f"the variable {target.url_env} is not set on this machine; where merges are applied and ticks run, it is needed"
@@ -76,7 +94,11 @@ def _target(place: str, rules: Sequence[ComputeRules], how: Examination) -> Iter
             yield good("targets.reachable", "the target answers", place)
             yield from _catalog(opened, rules, place, how)
             yield from _tables(opened, place, how)
-            yield _locks(opened, place)
+            yield from _claims(opened, rules, place, how.owners.get(folder))
+            has_locks = opened.try_lock(_LOCK) is not None
+            if not has_locks:
+                lockless.add(how.database(target))
+            yield good("targets.locks", _LOCKS if has_locks else _NO_LOCKS, place)
     except GitopsError as problem:
         yield _problem(problem, place)
 
@@ -173,31 +195,37 @@ def _write(target: StrategyTarget, at: datetime) -> None:
         target.delete_strategies([(_PROBE_ID, kind.value)])
 
 
-def _locks(target: StrategyTarget, place: str) -> DoctorFinding:
-    check = "targets.locks"
-    if target.try_lock(_LOCK) is None:
-        return good(check, "the target has no advisory locks: the lock of the ledger keeps ticks apart", place)
-    return good(check, "the target has advisory locks, which keep ticks of a copied ledger apart too", place)
+def _claims(
+    target: StrategyTarget, rules: Sequence[ComputeRules], place: str, owner: str | None
+) -> Iterator[DoctorFinding]:
+    """Compute clusters that belong to another cluster folder, of any repository. Raises GitopsError."""
+    if owner is None:
+        return
+    claimed = claims(rules, {owner}, target.clusters(), target.strategies().values())
+    for each in rules:
+        if (other := claimed.get(each.key)) is not None:
+            fix = remedy(Code.COMPUTE_CLUSTER_CLAIMED, each.key)
+            yield error("targets.clusters", claimed_message(each, other), fix, f"{place}: {each.key}")
 
 
-def _shared(rules: Rules, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """Clusters of the repository whose strategies meet on one database: each has a lock of its own, so they tick side by side."""
+def _shared(rules: Rules, how: Examination, lockless: Collection[tuple[object, ...]]) -> Iterator[DoctorFinding]:
+    """Clusters of the repository whose strategies meet on one database, whose lock keeps their ticks apart if it has one."""
     check = "targets.shared"
     found: dict[tuple[object, ...], dict[str, set[str]]] = {}
     for folder, clusters in rules.items():
         for each in clusters:
-            url = urlsplit(environ.get(each.target.url_env) or f"//{each.target.url_env}")
-            database = (url.hostname, url.netloc.rpartition(":")[2], url.path)
-            found.setdefault(database, {}).setdefault(folder, set()).add(each.cluster)
-    for folders in found.values():
+            found.setdefault(how.database(each.target), {}).setdefault(folder, set()).add(each.cluster)
+    for database, folders in found.items():
         names = sorted(folders)
         place = ", ".join(names)
         twice = sorted({cluster for a in names for b in names if a < b for cluster in folders[a] & folders[b]})
         if twice:
-            detail = f"the compute cluster {twice[0]} has strategies in several cluster folders, which undo each other's work"
+            detail = f"the compute cluster {twice[0]} has strategies in several cluster folders, of which one decides"
             yield error(check, detail, "declare the strategies of a compute cluster in one folder", place)
-        elif len(names) > 1:
-            detail = "several cluster folders have strategies on one target, and a ledger's lock keeps apart its own ticks only"
+        elif len(names) > 1 and database in lockless:
+            detail = (
+                "several cluster folders share a target that has no locks: their ticks may be at work at the same time"
+            )
             yield warning(
                 check, detail, "let no two folders name the same compute cluster, or declare all of them in one", place
             )

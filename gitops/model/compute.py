@@ -116,8 +116,9 @@ class ComputeRules:
 class OwnedRow:
     """A row of the strategies of a target that this cluster has written, or is about to.
 
-    `digest` is that of the text that the row was last written from, and `cluster_id` the id of its compute cluster then; both are
-    None as long as that is not known to be done.
+    `digest` is that of the text that the row was last written from, `cluster_id` the id of its compute cluster then, and `owner`
+    what the row calls this cluster folder; all are None as long as that is not known to be done. A row of a compute cluster that
+    belongs to another cluster folder by now has no digest.
     """
 
     address: Address
@@ -125,6 +126,7 @@ class OwnedRow:
     cluster: str
     cluster_id: str | None = None
     digest: str | None = None
+    owner: str | None = None
 
     @property
     def strategy(self) -> str:
@@ -236,7 +238,13 @@ def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:
 _OWNED = list_of(
     record(
         lambda **values: values,
-        {"target": _TARGET, "cluster": LINE, "cluster_id": nullable(LINE), "digest": nullable(DIGEST)},
+        {
+            "target": _TARGET,
+            "cluster": LINE,
+            "cluster_id": nullable(LINE),
+            "digest": nullable(DIGEST),
+            "owner": optional(nullable(LINE)),
+        },
     )
 )
 _OBSERVED = "strategy"
@@ -265,6 +273,7 @@ def observed_rows(rows: Iterable[OwnedRow]) -> Mapping[str, Any]:
                 "cluster": row.cluster,
                 "cluster_id": row.cluster_id,
                 "digest": row.digest,
+                **({} if row.owner is None else {"owner": row.owner}),
             }
             for row in ordered
         ],

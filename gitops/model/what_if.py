@@ -11,11 +11,15 @@ __all__ = ["StrategyChanges", "Usage", "WhatIf", "WhatIfAction"]
 
 @dataclass(frozen=True, slots=True)
 class StrategyChanges:
-    """All strategies that are applied and all that are declared, and the keys of the compute clusters where they differ."""
+    """All strategies that are applied and all that are declared, and the keys of the compute clusters where they differ.
+
+    `own` are the names of the cluster folder in the rows of its targets.
+    """
 
     applied: tuple[ComputeRules, ...]
     declared: tuple[ComputeRules, ...]
     keys: tuple[str, ...]
+    own: frozenset[str] = frozenset()
 
     def sides(self, key: str) -> tuple[ComputeRules, ComputeRules]:
         """The strategies of one of the compute clusters, as they are applied and as they are declared; one side may be empty.

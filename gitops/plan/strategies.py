@@ -7,13 +7,15 @@ from contextlib import suppress
 from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
+from gitops.ledger import layout
 from gitops.ledger.port import BlobCondition
 from gitops.model.address import Kind, of_kind
-from gitops.model.compute import ComputeRules, read_strategies
+from gitops.model.compute import ComputeRules, owned_rows, read_strategies
 from gitops.model.plan import Plan
 from gitops.model.what_if import StrategyChanges
+from gitops.strategies.claims import owner_name
 
-__all__ = ["applied_rules", "changed_strategies", "declared_rules"]
+__all__ = ["applied_rules", "changed_strategies", "declared_rules", "folder_owner", "own_names"]
 
 
 def applied_rules(current: Session) -> tuple[ComputeRules, ...]:
@@ -41,5 +43,25 @@ def changed_strategies(current: Session, plan: Plan) -> StrategyChanges | None:
     changed = {each.address.compute for each in plan.changes if each.address.kind is Kind.STRATEGY}
     with suppress(GitopsError):
         keys = tuple(sorted(key for key in changed if key is not None))
-        return StrategyChanges(applied_rules(current), declared_rules(current), keys)
+        return StrategyChanges(applied_rules(current), declared_rules(current), keys, own_names(current))
     return None
+
+
+def folder_owner(current: Session) -> str:
+    """What the rows of a target call this cluster folder: its name, and where its ledger is."""
+    governance = current.workspace.governance
+    if governance is not None:
+        name, place = governance.target.cluster, governance.target.repository
+    else:
+        name = current.desired.name or "cluster"
+        place = current.opened.ledger.state_path.removesuffix(f"/{layout.STATE}")
+    return owner_name(name, place)
+
+
+def own_names(current: Session) -> frozenset[str]:
+    """`folder_owner`, and what rows that are recorded as ours were written under: a folder may be renamed or moved.
+
+    Raises IntegrityError.
+    """
+    recorded = (row.owner for row in owned_rows(current.state.observations))
+    return frozenset({folder_owner(current), *filter(None, recorded)})

@@ -21,6 +21,7 @@ from gitops.strategies.state import StrategyState
 
 __all__ = [
     "CRASHES_COUNT_FOR",
+    "TARGET_LOCK",
     "AuditRow",
     "ReplicaOutcome",
     "ReplicaResult",
@@ -34,6 +35,9 @@ __all__ = [
 
 CRASHES_COUNT_FOR = timedelta(hours=1)
 """How far back crashes are read."""
+
+TARGET_LOCK = "cluster-gitops"
+"""The key of the lock that every run takes which changes a target, whatever cluster folder it is of. A target is a database."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 | is declared, and missing, different, or not known to be written | written |
 | is ours, and declared no longer, or its compute cluster has another id now | deleted, with its state |
 | was never declared here | reported; deleted only where the target has `prune` |
+| is of a compute cluster that belongs to another cluster folder | left alone, and so are all of that compute cluster (`claims`) |
 
 A row is ours if the ledger records that it was written, or was about to be. What is written again is the same row: readers take
 the newest one.
@@ -13,12 +14,14 @@ the newest one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, strategy_address
 from gitops.model.compute import ComputeRules, OwnedRow, owned_rows, rule_config
 from gitops.model.ledger import LedgerState
 from gitops.model.strategy import type_of
+from gitops.strategies.claims import DECLARED_BY, claims, foreign_owners
 from gitops.strategies.port import StrategyRow
 from gitops.strategies.signals import ComputeCluster
 
@@ -33,6 +36,7 @@ class RowChanges:
     """What is done to the rows of a target, and what is ours afterwards.
 
     `missing` are the compute clusters that the target does not have, `unmanaged` the pairs of rows that stay and are not ours.
+    `claimed` are the compute clusters, by key, that belong to another cluster folder, and that folder.
     """
 
     written: tuple[StrategyRow, ...]
@@ -40,6 +44,7 @@ class RowChanges:
     owned: tuple[OwnedRow, ...]
     missing: tuple[ComputeRules, ...]
     unmanaged: tuple[Pair, ...]
+    claimed: Mapping[str, str]
 
 
 def row_changes(
@@ -48,44 +53,56 @@ def row_changes(
     owned: Iterable[OwnedRow],
     clusters: Mapping[str, ComputeCluster],
     rows: Mapping[Pair, StrategyRow],
+    owner: str,
 ) -> RowChanges:
     """Compare one target with what is applied.
 
     `rules` are the applied strategies of the target, `digests` those of their texts by address, `owned` the rows on it that are
-    recorded as ours; `clusters` by name and the newest `rows` are what the target has.
+    recorded as ours; `clusters` by name and the newest `rows` are what the target has. `owner` is what this cluster folder is
+    called in its rows.
     """
-    known = set(owned)
+    known, rules = set(owned), tuple(rules)
+    own = {owner}.union(row.owner for row in known if row.owner is not None)
+    claimed, foreign = claims(rules, own, clusters, rows.values()), foreign_owners(rows.values(), own)
     wanted: dict[Pair, StrategyRow] = {}
     after: set[OwnedRow] = set()
+    kept: set[Pair] = set()
     missing: list[ComputeRules] = []
-    prune = False
     for each in rules:
-        prune = prune or each.target.prune
         there = clusters.get(each.cluster)
         if there is None:
             missing.append(each)
         for rule in each.rules:
             kind = type_of(rule)
             address = strategy_address(each.key, kind)
+            pending = OwnedRow(address, each.target, each.cluster)
             if there is None:
-                after.add(OwnedRow(address, each.target, each.cluster))
+                after.add(pending)
                 continue
             pair = there.cluster_id, kind.value
-            wanted[pair] = StrategyRow(*pair, rule_config(rule))
-            after.add(OwnedRow(address, each.target, each.cluster, there.cluster_id, digests[address]))
+            if each.key in claimed:
+                kept.add(pair)
+                before = {row for row in known if (row.address, row.cluster) == (address, each.cluster)} or {pending}
+                after.update(replace(row, digest=None) for row in before)
+                continue
+            wanted[pair] = StrategyRow(*pair, {**rule_config(rule), DECLARED_BY: owner})
+            after.add(OwnedRow(address, each.target, each.cluster, there.cluster_id, digests[address], owner))
     written_before = {(row.cluster_id, row.strategy) for row in known & after}
-    left = {pair for row in known for pair in _pairs(row, clusters)} - wanted.keys()
-    foreign = sorted(rows.keys() - wanted.keys() - left)
+    others = {pair for pair, row in rows.items() if foreign_owners([row], own)}
+    left = {pair for row in known for pair in _pairs(row, clusters)} - wanted.keys() - kept - others
+    unmanaged = {pair for pair in rows if pair[0] not in foreign} - wanted.keys() - left
+    prune = any(each.target.prune for each in rules)
     return RowChanges(
         written=tuple(
             row
             for pair, row in sorted(wanted.items())
             if pair not in written_before or pair not in rows or rows[pair].config != row.config
         ),
-        deleted=tuple(sorted(left.union(foreign) if prune else left)),
-        owned=tuple(sorted(after, key=lambda row: (row.address, row.cluster))),
+        deleted=tuple(sorted(left | unmanaged if prune else left)),
+        owned=tuple(sorted(after, key=lambda row: (row.address, row.cluster, row.cluster_id or ""))),
         missing=tuple(missing),
-        unmanaged=() if prune else tuple(foreign),
+        unmanaged=() if prune else tuple(sorted(unmanaged)),
+        claimed=claimed,
     )
 
 

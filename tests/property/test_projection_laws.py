@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from gitops.model.address import Address, strategy_address
 from gitops.model.compute import ComputeRules, ComputeTarget, OwnedRow, read_strategies, rule_config, strategy_resources
 from gitops.model.strategy import Burst, IdleSuspend, Limits, StrategyType, TargetSize, type_of
+from gitops.strategies.claims import DECLARED_BY
 from gitops.strategies.port import StrategyRow
 from gitops.strategies.projection import Pair, RowChanges, row_changes
 from gitops.strategies.signals import ComputeCluster
 
 NAMES = ("a", "b", "c")
+US, OTHERS = "us (here)", "others (there)"
 Rows = dict[Pair, StrategyRow]
 
 rules = st.lists(
@@ -30,7 +32,14 @@ clusters = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(("u1", "u2", 
     lambda ids: len(set(ids.values())) == len(ids)
 )
 pairs = st.tuples(st.sampled_from(("u1", "u2", "u3", "u9")), st.sampled_from([*StrategyType, "other"]).map(str))
-rows = st.dictionaries(pairs, st.sampled_from(({}, rule_config(TargetSize("50cc")))))
+configs = (
+    {},
+    rule_config(TargetSize("50cc")),
+    {**rule_config(TargetSize("50cc")), DECLARED_BY: US},
+    {DECLARED_BY: US},
+    {DECLARED_BY: OTHERS},
+)
+rows = st.dictionaries(pairs, st.sampled_from(configs))
 
 
 @st.composite
@@ -44,9 +53,8 @@ def applied(draw: st.DrawFn) -> tuple[ComputeRules, ...]:
 def recorded(draw: st.DrawFn) -> OwnedRow:
     address = strategy_address(draw(st.sampled_from(NAMES)), draw(st.sampled_from([*StrategyType])))
     known = draw(st.none() | st.sampled_from(("u1", "u2", "u3")))
-    return OwnedRow(
-        address, draw(targets), draw(st.sampled_from(NAMES)), known, None if known is None else draw(digests)
-    )
+    written = (None, None) if known is None else (draw(digests), draw(st.sampled_from((None, US))))
+    return OwnedRow(address, draw(targets), draw(st.sampled_from(NAMES)), known, *written)
 
 
 def texts_of(found: tuple[ComputeRules, ...]) -> dict[Address, str]:
@@ -60,21 +68,27 @@ def changed(there: Mapping[Pair, StrategyRow], changes: RowChanges) -> Rows:
 
 @given(applied(), st.lists(recorded(), max_size=4), clusters, rows)
 def test_what_was_carried_out_and_recorded_asks_for_nothing_more(found, owned, ids, there):
-    """After the changes the declared rows are there, what is ours and not declared is gone, and others are as they were."""
+    """After the changes the declared rows are there, what is ours and not declared is gone, and others are as they were.
+
+    Of a compute cluster that belongs to another cluster folder nothing is written, and no row of that folder is deleted.
+    """
     on_target = {name: ComputeCluster(owner, name, {}) for name, owner in ids.items()}
     before = {pair: StrategyRow(*pair, config) for pair, config in there.items()}
-    changes = row_changes(found, texts_of(found), owned, on_target, before)
+    changes = row_changes(found, texts_of(found), owned, on_target, before, US)
     after = changed(before, changes)
+    taken = {pair[0] for pair, config in there.items() if config.get(DECLARED_BY) == OTHERS}
+    assert changes.claimed == {each.key: OTHERS for each in found if ids.get(each.cluster) in taken}
     wanted = {
-        (ids[each.cluster], type_of(rule).value): rule_config(rule)
+        (ids[each.cluster], type_of(rule).value): {**rule_config(rule), DECLARED_BY: US}
         for each in found
         for rule in each.rules
-        if each.cluster in ids
+        if each.cluster in ids and ids[each.cluster] not in taken
     }
     assert {pair: after[pair].config for pair in wanted} == wanted
-    assert set(after) - set(wanted) == set(changes.unmanaged)
-    assert all(after[pair] == before[pair] for pair in changes.unmanaged)
-    again = row_changes(found, texts_of(found), changes.owned, on_target, after)
+    assert {pair for pair in after if pair[0] not in taken} - set(wanted) == set(changes.unmanaged)
+    assert all(after[pair] == before[pair] for pair in set(after) - set(wanted))
+    assert all(pair in after for pair, config in there.items() if config.get(DECLARED_BY) == OTHERS)
+    again = row_changes(found, texts_of(found), changes.owned, on_target, after, US)
     assert (again.written, again.deleted, again.owned) == ((), (), changes.owned)
 
 
@@ -83,10 +97,10 @@ def test_a_run_that_died_is_made_good(found, owned, ids, there):
     """Carried out in part and not recorded, the changes come again, and lead to the same rows."""
     on_target = {name: ComputeCluster(owner, name, {}) for name, owner in ids.items()}
     before = {pair: StrategyRow(*pair, config) for pair, config in there.items()}
-    changes = row_changes(found, texts_of(found), owned, on_target, before)
+    changes = row_changes(found, texts_of(found), owned, on_target, before, US)
     for half in (replace(changes, deleted=()), replace(changes, written=())):
         partly = changed(before, half)
-        rest = row_changes(found, texts_of(found), owned, on_target, partly)
+        rest = row_changes(found, texts_of(found), owned, on_target, partly, US)
         assert changed(partly, rest) == changed(before, changes)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -15,60 +13,14 @@ from gitops.model.compute import ComputeTarget, owned_rows
 from gitops.plan.plan import plan
 from gitops.render.diffs import text_diff
 from gitops.render.graph import to_mermaid
-from gitops.strategies.port import StrategyRow, newest_strategies
+from gitops.strategies.port import StrategyRow
 from gitops.wiring.targets import declared_target
-from tests.support.cluster import START, Cluster, FailAt, codes, rulings
-from tests.support.memory_target import MemoryTarget
-from tests.support.target_world import Fault, TargetWorld
+from tests.support.cluster import START, FailAt, codes, rulings
+from tests.support.projected import Projected
+from tests.support.target_world import Fault
 
 BURST = Address("strategy.serving.burst")
 POINTS = [f"strategies.{moment}_{step}" for step in ("write_rows", "delete_rows") for moment in ("before", "after")]
-
-
-class Projected(Cluster):
-    """A cluster with a target `prod`, and strategies of its compute cluster `serving`."""
-
-    def __init__(self, folder: Any) -> None:
-        super().__init__(folder, memory=True)
-        self.worlds = {"MZ_URL": TargetWorld(), "OTHER_URL": TargetWorld()}
-        self.variables = set(self.worlds)
-        for world in self.worlds.values():
-            world.add_cluster("serving")
-        self.section: dict[str, Any] = {
-            "targets": {"prod": {"kind": "materialize", "url": {"env": "MZ_URL"}}},
-            "strategies": {
-                "serving": {
-                    "target": "prod",
-                    "target_size": {"target_size": "50cc"},
-                    "burst": {"burst_replica_size": "800cc", "cooldown_s": 60},
-                }
-            },
-        }
-        self.save()
-
-    def save(self) -> None:
-        if hasattr(self, "section"):
-            self.options["compute"] = self.section
-        super().save()
-
-    @property
-    def world(self) -> TargetWorld:
-        return self.worlds["MZ_URL"]
-
-    @property
-    def serving(self) -> dict[str, Any]:
-        return self.section["strategies"]["serving"]
-
-    def workspace(self, *given: Any, **named: Any) -> Any:
-        made = super().workspace(*given, **named)
-        return replace(made, open_target=self._open) if self.variables else made
-
-    def _open(self, target: ComputeTarget) -> MemoryTarget:
-        return MemoryTarget(self.worlds[target.url_env], application_name=target.application_name)
-
-    def rows(self, variable: str = "MZ_URL") -> dict[tuple[str, str], Any]:
-        found = newest_strategies(self.worlds[variable].strategy_rows or ())
-        return {pair: dict(row.config) for pair, row in found.items()}
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from gitops.cli.main import main
 from gitops.core.errors import UsageError
 from gitops.core.redact import Secret
 from gitops.render.ticks import tick_lines
+from gitops.strategies.port import TARGET_LOCK
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import fresh_world
 from tests.support.ticks import Ticks, codes, sql
@@ -204,5 +205,5 @@ def test_a_memory_is_wiped(ticks: Ticks, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "prod: 1 row deleted\n"
     assert ticks.world.state_rows == []
     with MemoryTarget(ticks.world) as other:
-        assert other.try_lock("cluster-bot:library:prod")
+        assert other.try_lock(TARGET_LOCK)
         assert codes(wipe(workspace, ticks.how(), Wipe.CHOSEN)) == ["already_running"]

@@ -17,6 +17,7 @@ from gitops.model.ledger import AppliedResource
 from gitops.model.plan import NodeOutcome
 from gitops.model.strategy import Limits
 from gitops.strategies.decision import Decision, decide
+from gitops.strategies.port import TARGET_LOCK
 from gitops.strategies.signals import ComputeCluster
 from tests.support.cluster import DoAt
 from tests.support.memory_target import MemoryTarget
@@ -132,7 +133,7 @@ def test_33_a_reused_name_never_leaves_a_cluster_without_a_hydrated_replica(make
 def test_34_of_two_ticks_at_once_one_acts_and_the_other_says_so(make: Make) -> None:
     ticks = make({"serving": MAIN}, serving={"a": "25cc*"})
     with MemoryTarget(ticks.world) as other:
-        assert other.try_lock("cluster-bot:library:prod")
+        assert other.try_lock(TARGET_LOCK)
         refused, scheduled = ticks.tick(), ticks.tick(scheduled=True)
     assert (codes(refused), refused.ok) == (["already_running"], False)
     assert (codes(scheduled), scheduled.ok) == (["already_running"], True)

@@ -182,7 +182,7 @@ def test_a_target_that_does_not_answer_is_one_line_and_the_plan_is_as_without_it
 def test_audit_rows_that_cannot_be_read_leave_the_decision(cluster):
     cluster.declare(serving=SERVING)
     cluster.busy(2)
-    cluster.world.fail_next(Fault.ERROR, after=7)
+    cluster.world.fail_next(Fault.ERROR, after=9)
     found = only(cluster.ask())
     assert cluster.world.log[-1] == "select actions"
     assert found.actions

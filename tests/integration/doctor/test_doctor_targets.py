@@ -49,9 +49,14 @@ def _rules(*clusters: str, declared: Any = None) -> list[ComputeRules]:
 
 
 def _examined(
-    world: World, folders: dict[str, list[ComputeRules]] | None = None, *, probe: bool = True, url: str | None = None
+    world: World,
+    folders: dict[str, list[ComputeRules]] | None = None,
+    *,
+    probe: bool = True,
+    url: str | None = None,
+    owners: dict[str, str] | None = None,
 ) -> Iterator[DoctorFinding]:
-    how = Examination({"MZ_URL": url or _url(world)}, lambda _, given: _open(world, given), NOW, probe)
+    how = Examination({"MZ_URL": url or _url(world)}, lambda _, given: _open(world, given), NOW, probe, owners or {})
     return target_findings(folders or {"brain": _rules()}, how)
 
 
@@ -142,5 +147,19 @@ def test_folders_that_share_a_target_or_a_compute_cluster_are_seen() -> None:
     with MemoryTarget(world) as target:
         target.create_tables()
     apart = {"brain": _rules(), "heart": _rules("reports")}
+    assert _gaps(_examined(world, apart)) == []
+    world.without_locks()
     assert _gaps(_examined(world, apart)) == [(Health.WARNING, "targets.shared")]
     assert _gaps(_examined(world, {**apart, "lungs": _rules()})) == [(Health.ERROR, "targets.shared")]
+
+
+def test_a_compute_cluster_of_another_folder_is_seen(world: World) -> None:
+    with _open(world, Secret("MZ_URL", _url(world))) as target:
+        serving = target.clusters()["serving"].cluster_id
+    world.insert_strategy(serving, "burst", {"declared_by": "heart (company/organs)"}, NOW)
+    assert _gaps(_examined(world)) == []
+    assert _gaps(_examined(world, owners={"brain": "heart (company/organs)"})) == []
+    found = list(_examined(world, owners={"brain": "brain (company/organs)"}))
+    [problem] = [each for each in found if each.health is not Health.GOOD]
+    assert (problem.health, problem.check) == (Health.ERROR, "targets.clusters")
+    assert "belongs to the cluster folder heart (company/organs)" in problem.detail

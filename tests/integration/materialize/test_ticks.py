@@ -13,6 +13,7 @@ import pytest
 from gitops.apply.replays import traces
 from gitops.materialize.target import MaterializeTarget
 from gitops.model.plan import NodeOutcome
+from gitops.strategies.port import TARGET_LOCK
 from gitops.wiring.system import SystemClock
 from tests.support.cluster import DoAt
 from tests.support.materialize.server_world import ServerWorld, address
@@ -69,7 +70,7 @@ def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
 
 def test_of_two_ticks_one_acts(ticks: Ticks) -> None:
     with MaterializeTarget(address(ticks.world)) as other:
-        assert other.try_lock("cluster-bot:library:prod")
+        assert other.try_lock(TARGET_LOCK)
         assert codes(ticks.tick()) == ["already_running"]
     assert ticks.tick().ok
 
