@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from gitops.approvals.decisions import debt_of, open_debts, with_settled
 from gitops.approvals.origins import names_of_authors
 from gitops.approvals.verify import change_digest
 from gitops.cluster.gate import AcceptedApprovals, read_earlier_debts, report_debts
 from gitops.cluster.session import Session
-from gitops.cluster.workspace import Governance, Workspace
+from gitops.cluster.workspace import Governance
 from gitops.core.clock import timestamp
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
-from gitops.ledger.port import LedgerView, LedgerWrite
+from gitops.ledger.port import LedgerWrite
 from gitops.model.address import Address
 from gitops.model.approval import ApprovalEvidence
 from gitops.model.change import Change, Disposition
@@ -31,6 +30,7 @@ from gitops.model.ledger import (
     EntryChange,
     EntryKind,
     LedgerEntry,
+    LedgerState,
     SourceRevision,
     changeset_key,
 )
@@ -44,13 +44,11 @@ _APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKin
 
 
 def make_entry(
-    workspace: Workspace,
-    view: LedgerView,
+    current: Session,
     kind: EntryKind,
     *,
-    at: datetime,
-    operation: str,
-    state_revision: int,
+    state: LedgerState | None = None,
+    operation: str | None = None,
     plan_digest: str | None = None,
     config_digest: str | None = None,
     changes: Sequence[Change] = (),
@@ -65,10 +63,12 @@ def make_entry(
 ) -> LedgerEntry | None:
     """The entry of a run under governance, else None. The store sets number and previous entry.
 
-    `at` is the time of the session. `trust_applied` says that new keys and rules take effect with this entry, `scope` where the
-    cluster is from then on. `origins` are those of `changes`; an entry that does not list all changes carries on those of
-    earlier ones.
+    It is dated with the time of the session. `state` is what is written with it; without it the recorded state stays.
+    `operation` is the id of the run, a new one for what is written outside of a run. `trust_applied` says that new keys and
+    rules take effect with this entry, `scope` where the cluster is from then on. `origins` are those of `changes`; an entry that
+    does not list all changes carries on those of earlier ones.
     """
+    workspace, view = current.workspace, current.view
     governance = workspace.governance
     if governance is None:
         return None
@@ -78,8 +78,8 @@ def make_entry(
     return LedgerEntry(
         number=0,
         kind=kind,
-        operation=operation,
-        at=timestamp(at),
+        operation=operation or workspace.ids.ulid(),
+        at=timestamp(current.at),
         actor=workspace.actor,
         target=governance.target,
         previous=None,
@@ -87,7 +87,7 @@ def make_entry(
         changeset=changeset_key(governance.target.cluster, "merge", source.commit),
         plan_digest=plan_digest,
         config_digest=config_digest,
-        state_revision=state_revision,
+        state_revision=(state or current.state).revision,
         policy_digest=in_force,
         trust_digest=governance.trust.digest if trust_applied or view.trust is None else in_force,
         changes=tuple(map(_listed, changes)),
@@ -164,17 +164,14 @@ def record_approved(
     scope: ClusterScope | None = None,
 ) -> bool:
     """Write the entry of one change of a plan that applies no resource, and use up what it needed; whether it was written."""
-    workspace, draft = current.workspace, StateDraft(current.state)
-    used = {"consumed_at": workspace.stamp(), "consumed_by_operation": "apply"}
+    draft = StateDraft(current.state)
+    used = {"consumed_at": current.workspace.stamp(), "consumed_by_operation": "apply"}
     draft.use_approvals((approval.approval_id for approval in need.approvals), used)
     state = replace(draft.state(), revision=current.state.next_revision)
     entry = make_entry(
-        workspace,
-        current.view,
+        current,
         kind,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
+        state=state,
         plan_digest=plan.digest,
         config_digest=plan.config_digest,
         changes=tuple(change for change in plan.changes if change.address == need.resource),
@@ -187,7 +184,7 @@ def record_approved(
 
 def settle_debts(current: Session) -> bool:
     """Rule 1; False when the entry could not be written. Without open debts nothing is read."""
-    governance, workspace = current.workspace.governance, current.workspace
+    governance = current.workspace.governance
     if governance is None or not open_debts(current.state):
         return True
     found = read_earlier_debts(current.opened.ledger.approvals(), current.view, governance, current.at)
@@ -195,16 +192,8 @@ def settle_debts(current: Session) -> bool:
         return True
     state = with_settled(current.state, found.settled, timestamp(current.at))
     state = replace(state, revision=current.state.next_revision)
-    entry = make_entry(
-        workspace,
-        current.view,
-        EntryKind.COUNTERSIGN,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
-        config_digest=current.desired.config_digest,
-        settled=found.settled,
-    )
+    digest = current.desired.config_digest
+    entry = make_entry(current, EntryKind.COUNTERSIGN, state=state, config_digest=digest, settled=found.settled)
     return commit_entry(current, LedgerWrite(state, entry))
 
 

@@ -37,12 +37,10 @@ class StateWrite:
         current, settled, ledger = run.session, self.settled, run.session.opened.ledger
         workspace, governance, retired = current.workspace, current.workspace.governance, tuple(retire)
         entry = make_entry(
-            workspace,
-            current.view,
+            current,
             EntryKind.APPLY,
-            at=current.at,
+            state=self.state,
             operation=run.operation,
-            state_revision=self.state.revision,
             plan_digest=run.plan.digest,
             config_digest=run.plan.config_digest,
             changes=settled.changes,

@@ -123,16 +123,8 @@ def _record(current: Session, name: str, owned: Iterable[OwnedRow]) -> None:
     if after == state.observations:
         return
     state = replace(state, revision=state.next_revision, observations=after)
-    workspace, last = current.workspace, current.view.entry
-    entry = make_entry(
-        workspace,
-        current.view,
-        EntryKind.CHANGESET,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
-        config_digest=state.config_digest,
-    )
+    last = current.view.entry
+    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=state.config_digest)
     if entry is not None and last is not None:
         # What waits still waits for the same people.
         entry = replace(entry, origins=last.origins, authors=last.authors)

@@ -105,12 +105,9 @@ def _observe_and_write(current: Session, operation: str, former: FormerLedger | 
     state = with_debts(state, owed)
     governance = workspace.governance
     entry = make_entry(
-        workspace,
-        current.view,
+        current,
         EntryKind.IMPORT if importing else EntryKind.REFRESH,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=state.revision,
+        state=state,
         config_digest=current.desired.config_digest,
         recovered=swept.retire,
         debts=owed,

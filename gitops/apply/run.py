@@ -109,12 +109,10 @@ class Run:
     ) -> LedgerEntry | None:
         """An entry that leaves the applied revision as it is; `state` is what it writes, if it writes one."""
         return make_entry(
-            self.session.workspace,
-            self.session.view,
+            self.session,
             kind,
-            at=self.session.at,
+            state=state,
             operation=self.operation,
-            state_revision=(state or self.session.state).revision,
             plan_digest=self.plan.digest,
             config_digest=self.plan.config_digest,
             changes=changes,
@@ -127,16 +125,7 @@ def write_events(
     current: Session, journal: Journal, retire: Sequence[str] = (), state: LedgerState | None = None
 ) -> None:
     """Write the events of a changeset of an earlier run, with what else `_write_events` does. Raises GitopsError."""
-    workspace = current.workspace
-    entry = make_entry(
-        workspace,
-        current.view,
-        EntryKind.CHANGESET,
-        at=current.at,
-        operation=workspace.ids.ulid(),
-        state_revision=(state or current.state).revision,
-        config_digest=journal.record.desired_digest,
-    )
+    entry = make_entry(current, EntryKind.CHANGESET, state=state, config_digest=journal.record.desired_digest)
     _write_events(current, journal, entry, retire, state)
 
 

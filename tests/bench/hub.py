@@ -14,12 +14,13 @@ from typing import Self
 
 from gitops.apply.entries import make_entry
 from gitops.bot.position import LedgerPosition
+from gitops.cluster.session import Session
 from gitops.config.load import load_desired
 from gitops.config.sound import SoundRecord
+from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
 from gitops.wiring.stores import graph_uri
-from gitops.wiring.system import RandomIds
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Program, Usage
 from tests.support.git_http import Drop, Intercepted
@@ -220,12 +221,9 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
     ledger = local.ledger(rule)
     view = ledger.view()
     entry = make_entry(
-        workspace,
-        view,
+        Session(workspace, loaded, Diagnostics(), view=view),
         EntryKind.APPLY,
-        at=view.time(workspace.clock.now()),
-        operation=RandomIds().ulid(),
-        state_revision=1,
+        state=state,
         config_digest=desired.config_digest,
         trust_applied=True,
     )

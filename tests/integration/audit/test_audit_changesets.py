@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from gitops.apply.entries import make_entry
+from gitops.cluster.session import Session
+from gitops.config.load import load_desired
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.ledger import layout
 from gitops.ledger.changesets import (
@@ -39,15 +42,8 @@ def record(life: Life, *events: EventDraft) -> None:
     workspace = life.workspace()
     ledger = life.ledger(life.rule())
     view = ledger.view()
-    assert view.state is not None
-    entry = make_entry(
-        workspace,
-        view,
-        EntryKind.CHANGESET,
-        at=life.clock.now(),
-        operation=workspace.ids.ulid(),
-        state_revision=view.state.revision,
-    )
+    current = Session(workspace, load_desired(workspace.tree), Diagnostics(), view=view)
+    entry = make_entry(current, EntryKind.CHANGESET)
     ledger.begin(view, (), entry, events)
 
 
