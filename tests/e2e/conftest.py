@@ -79,13 +79,13 @@ def quorum(strict: Loop, tmp_path: Path) -> Loop:
 
 @pytest.fixture(scope="session")
 def hasty(tmp_path_factory: pytest.TempPathFactory) -> Loop:
-    """Built once, never changed: as `applied`, but an approval lasts a minute."""
-    return Loop.build(tmp_path_factory.mktemp("hasty"), CONFIG + "  expires_after: 1m\n")
+    """Built once, never changed: as `applied`, but an approval lasts an hour."""
+    return Loop.build(tmp_path_factory.mktemp("hasty"), CONFIG + "  expires_after: 1h\n")
 
 
 @pytest.fixture
 def short(hasty: Loop, tmp_path: Path) -> Loop:
-    """As `loop`, but an approval lasts a minute."""
+    """As `loop`, but an approval lasts an hour."""
     return hasty.copied(tmp_path / "short")
 
 

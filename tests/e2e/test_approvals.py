@@ -255,7 +255,7 @@ def test_approval_expires(pending: Loop) -> None:
 def test_approval_expires_by_the_rule_of_the_repository(short: Loop) -> None:
     short.move(MAIN, short.commit("alice", DELETE_LEGACY))
     assert short.sign_approval("bob", "graph.legacy").ok
-    later = datetime.now(UTC) + timedelta(minutes=2)  # noqa: TID251 - the approval was given a moment ago
+    later = datetime.now(UTC) + timedelta(hours=2)  # noqa: TID251 - the approval was given a moment ago
     assert "approval_expired" in codes(short.arrived(short.approvals()[0], at=later))
     _given(short, "bob")
     assert not short.graph("legacy").exists()

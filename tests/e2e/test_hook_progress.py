@@ -14,7 +14,7 @@ from tests.support.prefork import PROGRAM
 pytestmark = pytest.mark.e2e
 
 MORE = CLUSTER_YAML + "".join(f"  g{n}:\n    schema: notes.pg\n" for n in range(3))
-ENDED = re.compile(r"remote: gitops: apply 0:\d\d +(\d+)/6 create ((?:graph|schema)\.g\d), \d+\.\d s")
+ENDED = re.compile(r"remote: gitops: apply \d+:\d\d +(\d+)/6 create ((?:graph|schema)\.g\d), \d+\.\d s")
 
 
 def pushed(loop: Loop, setting: str | None) -> str:

@@ -26,7 +26,7 @@ SCHEMA = "node Person {\n  handle: String @key\n}\n"
 QUERY = "query q{n}() {{\n  match {{\n    $p: Person\n  }}\n  return {{ $p.handle }}\n}}\n"
 # 4 graphs with a schema and 3 queries each.
 CHANGES = 20
-ENDED = re.compile(r"apply 0:\d\d +\d+/20 create (graph|schema|query)\.g\d\S*, \d+\.\d s")
+ENDED = re.compile(r"apply \d+:\d\d +\d+/20 create (graph|schema|query)\.g\d\S*, \d+\.\d s")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def on_terminal(folder: Path, *options: str, term: str = "xterm") -> tuple[str, 
 def test_a_terminal_shows_a_view_that_goes_away(folder):
     output, shown = on_terminal(folder)
     assert output.startswith("cluster apply: 20 applied")
-    assert re.search(r"apply 0:\d\d 20 of 20 done, 0 running", shown)
+    assert re.search(r"apply \d+:\d\d 20 of 20 done, 0 running", shown)
     # The cursor is given back, and the lines of the view are erased.
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
     assert "\x1b[2K" in shown

@@ -248,6 +248,15 @@ def test_a_file_that_is_compared_counts_once_against_the_limits(
     assert compiled == []
 
 
+def let_the_clock_of_files_move(folder: Path) -> None:
+    """Until what changes now gets another time than what is there: that clock may move in steps of some milliseconds."""
+    newest = max(p.stat().st_ctime_ns for p in [folder, *folder.rglob("*")])
+    probe = folder.parent / "probe"
+    probe.touch()
+    while probe.stat().st_ctime_ns <= newest:
+        probe.touch()
+
+
 def edit(folder: Path) -> None:
     (folder / "q/a.gq").write_bytes(gq("z"))
 
@@ -316,6 +325,7 @@ def test_every_change_on_a_disk_is_seen(folder: Path, change: Callable[[Path], N
     kept = MemoryCache()
     for _ in range(2):
         assert warm(at(folder, later=later), kept) == cold(at(folder))
+    let_the_clock_of_files_move(folder)
     change(folder)
     for _ in range(2):
         assert warm(at(folder, later=later), kept) == cold(at(folder))
@@ -366,6 +376,7 @@ def test_a_file_that_changes_under_a_load_is_noticed_when_it_is_looked_at(folder
     assert warm(at(folder), kept) is not None
     result = load_cached(at(folder), kept)
     assert result.desired is not None
+    let_the_clock_of_files_move(folder)
     (folder / "q/a.gq").write_bytes(gq("z"))
     with pytest.raises(SourceMovedError):
         result.resources[query_address("g", "a")].content  # noqa: B018

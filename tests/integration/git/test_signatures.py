@@ -6,6 +6,7 @@ import base64
 import hashlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,21 +125,20 @@ def test_signing_through_the_agent(tmp_path: Path) -> None:
 @contextmanager
 def agent_of(folder: Path, key: Path) -> Iterator[dict[str, str]]:
     """A real agent that holds a key whose private file is gone: the environment in which it answers."""
-    socket = folder / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL, env=environment(folder))
-    try:
-        within = environment(folder, SSH_AUTH_SOCK=str(socket))
-        for _ in range(100):
-            if (
-                subprocess.run(["ssh-add", "-q", str(key)], env=within, check=False, capture_output=True).returncode
-                == 0
-            ):
-                break
-        key.unlink()
-        yield within
-    finally:
-        agent.kill()
-        agent.wait()
+    # A path of a socket has at most 108 bytes, and those of the folders of tests can be longer.
+    with tempfile.TemporaryDirectory(prefix="agent-") as place:
+        within = environment(folder, SSH_AUTH_SOCK=f"{place}/socket")
+        command = ["ssh-agent", "-D", "-a", within["SSH_AUTH_SOCK"]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(folder)) as agent:
+            try:
+                # It names its socket once it listens there.
+                assert agent.stdout is not None
+                assert agent.stdout.readline().startswith(b"SSH_AUTH_SOCK=")
+                subprocess.run(["ssh-add", "-q", str(key)], env=within, check=True, capture_output=True)
+                key.unlink()
+                yield within
+            finally:
+                agent.kill()
 
 
 @pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="ssh-agent comes with the package openssh-client")
