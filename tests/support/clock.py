@@ -1,4 +1,4 @@
-"""A clock for tests: it shows what it is set to."""
+"""Clocks for tests: they show what they are set to."""
 
 from __future__ import annotations
 
@@ -34,3 +34,18 @@ class FixedClock:
     def jump(self, by: timedelta) -> None:
         """Move the hands: no time passes."""
         self._now += by
+
+
+class Hours:
+    """A clock that moves only when a test sleeps; pauses and what is said of them are kept."""
+
+    def __init__(self) -> None:
+        """Nothing has passed."""
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.said: list[str] = []
+
+    def sleep(self, seconds: float) -> None:
+        """Let the time pass."""
+        self.pauses.append(seconds)
+        self.now += seconds

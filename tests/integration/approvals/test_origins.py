@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gitops.approvals.counting import CountedCommits
-from gitops.approvals.origins import MOST_COMMITS, KnownOrigins, Origins, Pushed, Unapplied, person_of_account
+from gitops.approvals.origins import MOST_COMMITS, Pushed, person_of_account
 from gitops.config.trust_root import trust_root
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
@@ -20,80 +20,9 @@ from gitops.model.address import Address, cluster_address, graph_address, trust_
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
 from gitops.wiring.local import open_commit_tree
+from tests.support.authors import FOLDER, RULES, A, B, History, declaring, schema, without
 from tests.support.branch_ledger import Keys, make_keys
 from tests.support.git_fixture import bare, opened, public_key
-
-FOLDER = "cluster"
-NOW = datetime(2026, 7, 2, tzinfo=UTC)
-A, B = graph_address("a"), graph_address("b")
-RULES = """\
-version: 1
-clusters: [{name: library, path: cluster}]
-ledger: {signers: [bot]}
-approvals:
-  approvers: [ada]
-  accounts: {"github:1": ada, "github:2": dora, "github:9": bot, "local:dora": dora}
-"""
-
-
-def declaring(*graphs: str, note: str = "") -> bytes:
-    """A `cluster.yaml` with these graphs."""
-    return (f"version: 1\n# {note}\ngraphs:\n" + "".join(f"  {g}: {{schema: {g}.pg}}\n" for g in graphs)).encode()
-
-
-def schema(*properties: str) -> bytes:
-    """A schema of one node."""
-    lines = ["    name: String @key", *(f"    {each}: String?" for each in properties)]
-    return ("node Thing {\n" + "\n".join(lines) + "\n}\n").encode()
-
-
-@dataclass
-class History:
-    """Commits by their author's name; each is dated later than the one before, and signed if `keys` has one of that name."""
-
-    repository: Repository
-    keys: dict[str, Path] = field(default_factory=dict)
-    pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
-    merged: dict[str, str] = field(default_factory=dict)
-    time: int = 1_700_000_000
-    at: datetime = NOW
-
-    def by(self, name: str, files: Mapping[str, bytes | None], *parents: str, message: str = "change\n") -> str:
-        """What `name` made of the first parent."""
-        base = self.repository.commit(parents[0]).tree if parents else None
-        return self.of(name, self.repository.write_files(base, files), *parents, message=message)
-
-    def of(self, name: str, tree: str, *parents: str, message: str = "change\n") -> str:
-        """A commit of a whole tree."""
-        self.time += 1
-        key = self.keys.get(name)
-        new = NewCommit(tree, parents, Person(name, f"{name}@example.org", self.time), message)
-        return self.repository.write_commit(new, signing_key=None if key is None else str(key))
-
-    def merge(self, name: str, ours: str, theirs: str, **files: bytes | None) -> str:
-        """A merge as git makes it, plus `files` of the folder that the merger slipped in; underscores are dots."""
-        tree = self.repository.merge(ours, theirs).tree
-        assert tree is not None
-        slipped = {f"{FOLDER}/{path.replace('_', '.')}": content for path, content in files.items()}
-        return self.of(name, self.repository.write_files(tree, slipped), ours, theirs)
-
-    def origins(self, base: str, *heads: str, carried: tuple[Origin, ...] = ()) -> Origins:
-        """The rules over the commits since `base`, under the trust rules at `base`."""
-        reader = self.repository
-        files = trust_at(reader, reader.commit(base).tree)
-        counted = CountedCommits(reader, [FOLDER], files, partial(open_commit_tree, reader))
-        known = KnownOrigins(lambda commit: self.pushed.get(commit, ()), self.merged)
-        unapplied = Unapplied(base, heads, trust_root(files), self.at)
-        return Origins(reader, unapplied, counted, lambda: known, carried)
-
-    def authors(self, base: str, *heads: str, of: Address = A) -> Authors:
-        """The authors of one change."""
-        return self.origins(base, *heads).authors_of(of)
-
-    def people(self, base: str, *heads: str, of: Address = A) -> set[str]:
-        """Their names; a question mark if there may be more."""
-        found = self.authors(base, *heads, of=of)
-        return {name.removesuffix("@example.org") for name in found.people} | ({"?"} if found.unknown else set())
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +52,6 @@ def root(history: History, keys: Keys) -> str:
             "README": b"hello\n",
         },
     )
-
-
-def without(*graphs: str, note: str = "") -> dict[str, bytes | None]:
-    """Files of a folder that declares only these graphs."""
-    return {"cluster/cluster.yaml": declaring(*graphs, note=note)}
 
 
 # Rule 1: which commits count

@@ -24,7 +24,7 @@ from gitops.audit.intoto import (
 )
 from gitops.core.errors import IntegrityError
 from gitops.ledger.documents import read_entry
-from tests.unit.render.render_cases import ANNOUNCED_ENTRY, APPLIED_ENTRY
+from tests.unit.render.ledger_cases import ANNOUNCED_ENTRY, APPLIED_ENTRY
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "dsse" / "envelopes.json").read_text("utf-8"))
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=20)

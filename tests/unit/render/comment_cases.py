@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from render_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, VERBS, digest, problems
+from plan_cases import APPROVAL, BASE, CHANGES, GATE, HEAD, PLAN, SEEN, ULID, digest, problems
+from render_cases import VERBS
 
 from gitops.apply.drift import DriftItem, DriftKind, DriftOutcome
 from gitops.core.diagnostics import SourceRef

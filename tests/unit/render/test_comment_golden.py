@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
 from markdown_it import MarkdownIt
-from render_cases import PLAN, digest
+from plan_cases import PLAN, digest
 
 from gitops.model.address import Address, query_address
 from gitops.model.change import Action

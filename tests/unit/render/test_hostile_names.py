@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import pytest
 from comment_cases import DRIFT, SUBJECT, applied, planned
+from ledger_cases import BAD
 from markdown_it import MarkdownIt
-from render_cases import BAD, VERBS
+from render_cases import VERBS
 
 from gitops.apply.drift import DriftItem, DriftKind
 from gitops.audit.report import AuditFinding

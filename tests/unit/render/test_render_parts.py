@@ -12,7 +12,9 @@ from typing import get_args
 
 import pytest
 from comment_cases import SUBJECT
-from render_cases import BASE, HEAD, RECORDS, VERBS, digest
+from ledger_cases import RECORDS
+from plan_cases import BASE, HEAD, digest
+from render_cases import VERBS
 
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef

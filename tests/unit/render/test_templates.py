@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from comment_cases import MISSING, OWN, SUBJECT, everything, planned
-from render_cases import PLAN
+from plan_cases import PLAN
 
 from gitops.core.errors import BugError
 from gitops.model.address import Address
