@@ -12,13 +12,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gitops.strategies.port import AuditRow, StrategyRow
 from gitops.strategies.signals import SizeTable
 from tests.support.strategies import NOW, SIZES
 
-__all__ = ["Fault", "HeldCluster", "HeldReplica", "TargetWorld", "fresh_world"]
+__all__ = ["Fault", "HeldCluster", "HeldReplica", "TargetWorld", "fresh_world", "furnish"]
+
+
+class Furnished(Protocol):
+    """A world that compute clusters are added to."""
+
+    def add_cluster(self, name: str) -> str: ...
+    def add_replica(self, cluster: str, name: str, size: str, *, hydrated: bool = False) -> None: ...
+
+
+World = TypeVar("World", bound=Furnished)
 
 
 class Fault(StrEnum):
@@ -94,6 +104,18 @@ class TargetWorld:
         """Drop it, with its replicas; the rows of the tables stay."""
         del self.clusters[name]
 
+    def set_managed(self, name: str) -> None:
+        """The target makes the replicas of a compute cluster by itself from now on."""
+        self.clusters[name].managed = True
+
+    def set_single(self, name: str) -> None:
+        """A compute cluster contains sources from now on, and the target permits one replica of it."""
+        self.clusters[name].single = True
+
+    def forget_size(self, size: str) -> None:
+        """The target offers a size no longer."""
+        self.sizes = replace(self.sizes, credits={key: cost for key, cost in self.sizes.credits.items() if key != size})
+
     def add_replica(self, cluster: str, name: str, size: str, *, hydrated: bool = False) -> None:
         """A replica that is there, without a statement of ours."""
         self.clusters[cluster].replicas[name] = HeldReplica(size, self.hydration_ticks)
@@ -135,6 +157,11 @@ class TargetWorld:
             each.ticks_left = max(0, each.ticks_left - 1)
             each.hydrated, each.online = each.ticks_left == 0, True
 
+    @property
+    def settled(self) -> bool:
+        """Whether every replica is hydrated."""
+        return all(replica.ticks_left == 0 for each in self.clusters.values() for replica in each.replicas.values())
+
     def fail_next(self, fault: Fault, *, after: int = 0) -> None:
         """Let the next statement fail, or the one `after` so many."""
         self.faults[self.statements + 1 + after] = fault
@@ -152,6 +179,10 @@ class TargetWorld:
     def deny(self, privilege: str, relation: str) -> None:
         """The role of the program loses a privilege."""
         self.denied.add((privilege, relation))
+
+    def grant(self, privilege: str, relation: str) -> None:
+        """The role of the program has a privilege again."""
+        self.denied.discard((privilege, relation))
 
     def without_locks(self) -> None:
         """The target has no advisory locks."""
@@ -179,6 +210,10 @@ class TargetWorld:
         """Another program writes a row."""
         self.strategy_rows = [*(self.strategy_rows or []), StrategyRow(cluster_id, kind, config, at)]
 
+    def delete_strategies(self) -> None:
+        """Another program deletes all rows."""
+        self.strategy_rows = []
+
     def insert_state(self, cluster_id: str, version: int, payload: Mapping[str, Any], at: datetime | None) -> None:
         """Another program writes a row."""
         self.state_rows = [*(self.state_rows or []), (cluster_id, version, payload, at)]
@@ -189,8 +224,12 @@ class TargetWorld:
 
 
 def fresh_world(**clusters: Mapping[str, str]) -> TargetWorld:
-    """A world with these compute clusters; the sizes of their replicas by name, with a star behind that of a hydrated one."""
-    world = TargetWorld()
+    """A world with these compute clusters, as `furnish` makes them."""
+    return furnish(TargetWorld(), **clusters)
+
+
+def furnish(world: World, **clusters: Mapping[str, str]) -> World:
+    """Add compute clusters to a world; the sizes of their replicas by name, with a star behind that of a hydrated one."""
     for name, replicas in clusters.items():
         world.add_cluster(name)
         for replica, size in replicas.items():

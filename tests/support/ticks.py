@@ -63,6 +63,7 @@ class Ticks:
         self.worlds: dict[str, Any] = {"prod": world}
         self.declared: Mapping[str, Declared] = {}
         self.applied: Mapping[Address, Resource] = {}
+        self.connecting: dict[str, Any] = {}
 
     @property
     def world(self) -> Any:
@@ -98,9 +99,15 @@ class Ticks:
         return self.cluster.ledger()
 
     def open(self, target: ComputeTarget) -> StrategyTarget:
-        """A new connection to a target."""
+        """A new connection to a target; `connecting` has settings of one to the stand-in."""
         world = self.worlds[target.name]
-        return MemoryTarget(world) if isinstance(world, TargetWorld) else MaterializeTarget(address(world))
+        if isinstance(world, TargetWorld):
+            return MemoryTarget(world)
+        return MaterializeTarget(address(world, **self.connecting))
+
+    def connect(self) -> StrategyTarget:
+        """A new connection to the target `prod`, as another program opens it."""
+        return self.open(ComputeTarget("prod", "PROD_URL"))
 
     def how(self, *, clusters: str | None = None, target: str | None = None, scheduled: bool = False) -> Ticking:
         """How a tick is run."""
@@ -128,13 +135,10 @@ class Ticks:
             outcome = self.tick()
             done += sql(outcome)
             assert outcome.ok, codes(outcome)
-            if not outcome.actions and all(each.ticks_left == 0 for each in self._replicas()):
+            if not outcome.actions and all(world.settled for world in self.worlds.values()):
                 return done
             self.pass_time(minutes=5)
         raise AssertionError("the ticks do not come to rest")
-
-    def _replicas(self) -> list[Any]:
-        return [r for w in self.worlds.values() for c in w.clusters.values() for r in c.replicas.values()]
 
     def changesets(self) -> list[Changeset]:
         """The changesets of ticks, the newest first."""
@@ -149,6 +153,11 @@ class Ticks:
     def executed(self) -> list[str]:
         """The statements that the audit rows say were executed."""
         return [row.action_sql for row in self.audited if row.executed]
+
+    @property
+    def sent(self) -> list[str]:
+        """The statements about replicas that the target `prod` got, in order."""
+        return [line for line in self.world.log if line.startswith(("CREATE CLUSTER", "DROP CLUSTER"))]
 
 
 def sql(outcome: TickOutcome) -> list[str]:

@@ -24,6 +24,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA mz_catalog, mz_internal TO bot;
 
 -- Which clusters permit one replica; numbers of ids.
 CREATE TABLE mz_internal.stand_in_single (cluster_id text);
+-- What statements about replicas have changed, and how many hydrated replicas were left; a drop has no size.
+CREATE TABLE mz_internal.stand_in_changes (number bigserial, cluster text, replica text, size text, hydrated_left bigint);
 CREATE SEQUENCE mz_internal.stand_in_ids;
 
 INSERT INTO mz_catalog.mz_cluster_replica_sizes VALUES
@@ -42,6 +44,11 @@ BEGIN
   END IF;
   RETURN held.id;
 END $$;
+
+CREATE FUNCTION mz_internal.stand_in_hydrated(owner text) RETURNS bigint LANGUAGE sql AS $$
+  SELECT count(*) FROM mz_catalog.mz_cluster_replicas r WHERE r.cluster_id = owner
+    AND (SELECT bool_and(h.hydrated) FROM mz_internal.mz_hydration_statuses h WHERE h.replica_id = r.id)
+$$;
 
 -- SECURITY DEFINER: the catalog is changed by statements alone.
 CREATE PROCEDURE mz_internal.create_replica(cluster text, replica text, wanted text)
@@ -62,6 +69,8 @@ BEGIN
   END IF;
   INSERT INTO mz_catalog.mz_cluster_replicas
     VALUES ('u' || nextval('mz_internal.stand_in_ids'), replica, owner, wanted);
+  INSERT INTO mz_internal.stand_in_changes (cluster, replica, size, hydrated_left)
+    VALUES (cluster, replica, wanted, mz_internal.stand_in_hydrated(owner));
 END $$;
 
 CREATE PROCEDURE mz_internal.drop_replica(cluster text, replica text, if_exists boolean)
@@ -69,7 +78,10 @@ LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE owner text := mz_internal.stand_in_cluster(cluster);
 BEGIN
   DELETE FROM mz_catalog.mz_cluster_replicas r WHERE r.cluster_id = owner AND r.name = replica;
-  IF NOT FOUND AND NOT if_exists THEN
+  IF FOUND THEN
+    INSERT INTO mz_internal.stand_in_changes (cluster, replica, hydrated_left)
+      VALUES (cluster, replica, mz_internal.stand_in_hydrated(owner));
+  ELSIF NOT if_exists THEN
     RAISE EXCEPTION USING ERRCODE = 'XX000', MESSAGE = format('unknown cluster replica ''%s''', replica);
   END IF;
 END $$;

@@ -1,4 +1,4 @@
-"""Ticks on PostgreSQL, behind the proxy that makes it a target: the same stories as on the twin, over the wire."""
+"""What ticks leave on PostgreSQL behind the proxy: a world to play again, and after a process that is killed a whole one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ import pytest
 
 from gitops.apply.replays import traces
 from gitops.materialize.target import MaterializeTarget
-from gitops.model.plan import NodeOutcome
-from gitops.strategies.port import TARGET_LOCK
 from gitops.wiring.system import SystemClock
-from tests.support.cluster import DoAt
 from tests.support.materialize.server_world import ServerWorld, address
-from tests.support.target_world import Fault
-from tests.support.ticks import Died, DieOnce, Ticks, codes, sql
+from tests.support.ticks import Ticks, codes
 
 NAME = "o\"dd.näme 'x' %s"
 
@@ -31,20 +27,6 @@ def ticks(tmp_path: Path, stand_in: ServerWorld) -> Ticks:
     stand_in.add_replica("serving", NAME, "25cc", hydrated=True)
     made.apply_strategies({"serving": {"target_size": {"target_size": "50cc", "replica_name": NAME}}})
     return made
-
-
-def test_a_size_changes_under_a_reused_name(ticks: Ticks) -> None:
-    assert ticks.preview().ok
-    assert ticks.world.tables() == set()
-    assert ticks.tick().ok
-    assert ticks.world.replicas("serving") == {NAME: "25cc", f"{NAME}_2": "50cc"}
-    assert not ticks.tick().actions, "nothing else is hydrated yet"
-    ticks.world.hydrate("serving", f"{NAME}_2")
-    assert len(ticks.tick().actions) == 1
-    assert ticks.world.replicas("serving") == {f"{NAME}_2": "50cc"}
-    assert [row.executed for row in ticks.audited] == [True, True]
-    assert not ticks.tick().actions
-    assert [row[2]["last_outcome"] for row in ticks.world.state_rows] == ["applied"]
 
 
 def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
@@ -66,32 +48,6 @@ def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
     )
     [span] = found.scenario.activity
     assert (span.start_s, span.end_s) == (20 * 60, 30 * 60)
-
-
-def test_of_two_ticks_one_acts(ticks: Ticks) -> None:
-    with MaterializeTarget(address(ticks.world)) as other:
-        assert other.try_lock(TARGET_LOCK)
-        assert codes(ticks.tick()) == ["already_running"]
-    assert ticks.tick().ok
-
-
-def test_a_connection_that_is_cut_after_a_create(ticks: Ticks) -> None:
-    outcome = ticks.tick(DoAt("tick.before_statement", lambda: ticks.world.fail_next(Fault.CUT_AFTER)))
-    assert [each.outcome for each in outcome.results] == [NodeOutcome.DONE]
-    assert "its effect was found after" in ticks.audited[0].decision_ctx["execution_result"]
-    assert ticks.tick().ok
-    assert ticks.world.replicas("serving") == {NAME: "25cc", f"{NAME}_2": "50cc"}
-    assert [row.executed for row in ticks.audited] == [True]
-
-
-@pytest.mark.parametrize("point", ["tick.after_statement", "tick.after_audit"])
-def test_a_tick_that_dies_is_settled_by_the_next_one(ticks: Ticks, point: str) -> None:
-    with pytest.raises(Died):
-        ticks.tick(DieOnce(point))
-    outcome = ticks.tick()
-    assert codes(outcome) == ["cluster_recovery_rolled_forward"]
-    assert sql(outcome) == []
-    assert [row.executed for row in ticks.audited] == [True]
 
 
 _CHILD = """\

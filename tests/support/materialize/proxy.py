@@ -14,12 +14,13 @@ import re
 import struct
 import threading
 from collections.abc import Callable
+from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
 from tests.support.target_world import Fault
 
-__all__ = ["MaterializeProxy"]
+__all__ = ["Delay", "MaterializeProxy"]
 
 _NEGOTIATIONS = (80877103, 80877104)  # TLS, GSS
 _CANCEL = 80877102
@@ -40,19 +41,35 @@ _WORDS = {
 }
 _ERRORS = {Fault.ERROR: ("XX000", "something unexpected happened"), Fault.CANCELLED: ("57014", "canceling statement")}
 
+_LATE_S = 0.02
+_LONGEST = b"SELECT pg_sleep(86400)"
+
 Message = tuple[bytes, bytes]
+
+
+class Delay(StrEnum):
+    """A statement, or its answer, that takes long.
+
+    IN_TIME: the answer comes late. TOO_LONG: the statement takes longer than the server permits, which ends it without an
+    effect. UNANSWERED: it is carried out, and no answer comes for as long as the client waits.
+    """
+
+    IN_TIME = "in_time"
+    TOO_LONG = "too_long"
+    UNANSWERED = "unanswered"
 
 
 class MaterializeProxy:
     """A proxy on loopback in a thread of its own; use as a context manager.
 
-    `statements` counts those of all connections, and `faults` says what happens at which of them. `silent` lets it accept
-    connections and statements, and answer nothing. `says` is the message of an error that is a fault.
+    `statements` counts those of all connections, `log` has their texts, and `faults` says what happens at which of them.
+    `silent` lets it accept connections and statements, and answer nothing. `says` is the message of an error that is a fault.
     """
 
     def __init__(self, socket: str) -> None:
         self.statements = 0
-        self.faults: dict[int, Fault] = {}
+        self.log: list[str] = []
+        self.faults: dict[int, Fault | Delay] = {}
         self.silent = False
         self.says: str | None = None
         self.port = 0
@@ -143,6 +160,7 @@ class MaterializeProxy:
                 continue
             if any(kind in (b"Q", b"E") for kind, _ in unit):
                 self.statements += 1
+                self.log += texts
                 fault = self.faults.pop(self.statements, None)
             if fault is Fault.CUT_BEFORE:
                 return
@@ -151,12 +169,21 @@ class MaterializeProxy:
                 continue
             if self.silent:
                 await asyncio.Event().wait()
+            if fault is Delay.IN_TIME:
+                await asyncio.sleep(_LATE_S)
+            if fault is Delay.TOO_LONG:
+                forward = [(b"Q", _LONGEST + b"\0")]
             back.writelines(_packed(each) for each in forward)
             reply: list[Message] = []
             while not await _relay(answers, None, reply.append):
                 pass
             if fault is Fault.CUT_AFTER:
                 return
+            if fault is Delay.UNANSWERED:
+                await reader.read()
+                return
+            if fault is Delay.TOO_LONG:
+                reply = [each for each in reply if each[0] in (b"E", b"Z")]
             writer.writelines(_packed(_answered(each, tag)) for each in reply)
         back.write(_packed((b"X", b"")))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.types.json import Jsonb
 
@@ -14,15 +14,23 @@ from gitops.core.redact import Secret
 from gitops.materialize.connection import Address
 from gitops.strategies.port import AuditRow, StrategyRow
 from gitops.strategies.signals import SizeTable
+from gitops.strategies.statements import create_replica, drop_replica
 from tests.support.materialize.postgres import PostgresServer
-from tests.support.materialize.proxy import MaterializeProxy
+from tests.support.materialize.proxy import Delay, MaterializeProxy
 from tests.support.strategies import SIZES
 from tests.support.target_world import Fault
 
-__all__ = ["ServerWorld", "address"]
+__all__ = ["ReplicaChange", "ServerWorld", "address"]
 
 _SCRIPT = Path(__file__).parents[2] / "data" / "materialize" / "stand-in.sql"
 _LOCK = "pg_catalog.pg_try_advisory_lock"
+
+
+class ReplicaChange(NamedTuple):
+    """A statement about a replica that had an effect, and how many hydrated replicas its compute cluster had after it."""
+
+    sql: str
+    hydrated_left: int
 
 
 class ServerWorld:
@@ -46,6 +54,7 @@ class ServerWorld:
         """Begin again: nothing is there but the sizes and the clusters of the system."""
         self._proxy.start()
         self._proxy.silent, self._proxy.says = False, None
+        self._proxy.log.clear()
         self.forget_faults()
         self._database.execute(self._script)
         if self._one("SELECT to_regproc('pg_catalog.stand_in_lock')")[0] is not None:
@@ -73,8 +82,27 @@ class ServerWorld:
         # What does not hydrate does not count.
         self._insert("mz_catalog.mz_sources", f"u{next(self._numbers)}", "w", "webhook", owner)
         if single:
-            self._insert("mz_internal.stand_in_single", owner)
+            self.set_single(name)
         return owner
+
+    def drop_cluster(self, name: str) -> None:
+        """Drop it, with its replicas; the rows of the tables stay."""
+        owner = self._owner(name)
+        for relation in ("mz_cluster_replicas", "mz_indexes", "mz_sources"):
+            self._database.execute(f"DELETE FROM mz_catalog.{relation} WHERE cluster_id = %s", (owner,))  # noqa: S608
+        self._database.execute("DELETE FROM mz_catalog.mz_clusters WHERE id = %s", (owner,))
+
+    def set_managed(self, name: str) -> None:
+        """The target makes the replicas of a compute cluster by itself from now on."""
+        self._database.execute("UPDATE mz_catalog.mz_clusters SET managed = true WHERE name = %s", (name,))
+
+    def set_single(self, name: str) -> None:
+        """A compute cluster contains sources from now on, and the target permits one replica of it."""
+        self._insert("mz_internal.stand_in_single", self._owner(name))
+
+    def forget_size(self, size: str) -> None:
+        """The target offers a size no longer."""
+        self._database.execute("DELETE FROM mz_catalog.mz_cluster_replica_sizes WHERE size = %s", (size,))
 
     def add_clusters(self, number: int) -> None:
         """Many compute clusters at once, each with an index and a replica `main` that is hydrated."""
@@ -163,7 +191,13 @@ class ServerWorld:
             for replica in self.replicas(cluster):
                 self.hydrate(cluster, replica)
 
-    def fail_next(self, fault: Fault, *, after: int = 0, says: str | None = None) -> None:
+    @property
+    def settled(self) -> bool:
+        """Whether every replica is hydrated."""
+        clusters = self._all("SELECT name FROM mz_catalog.mz_clusters WHERE id LIKE 'u%'")
+        return all(self.hydrated(name) == set(self.replicas(name)) for (name,) in clusters)
+
+    def fail_next(self, fault: Fault | Delay, *, after: int = 0, says: str | None = None) -> None:
         """Let the next statement fail, or the one `after` so many."""
         self._proxy.says = says
         self._proxy.faults[self._proxy.statements + 1 + after] = fault
@@ -182,6 +216,10 @@ class ServerWorld:
         """The role of the program loses a privilege."""
         self._database.execute(f"ALTER TABLE {relation} OWNER TO postgres; REVOKE {privilege} ON {relation} FROM bot")
 
+    def grant(self, privilege: str, relation: str) -> None:
+        """The role of the program has a privilege again."""
+        self._database.execute(f"GRANT {privilege} ON {relation} TO bot; ALTER TABLE {relation} OWNER TO bot")
+
     def without_locks(self) -> None:
         """The target has no advisory locks."""
         self._database.execute(f"ALTER FUNCTION {_LOCK}(bigint) RENAME TO stand_in_lock")
@@ -189,6 +227,10 @@ class ServerWorld:
     def stop(self) -> None:
         """The server goes away, and has ended all it did for its clients."""
         self._proxy.stop()
+        self.end_sessions()
+
+    def end_sessions(self) -> None:
+        """What a lost connection left is over: its statement has ended, and its lock is free."""
         self._database.execute("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'bot'")
 
     def start(self) -> None:
@@ -207,6 +249,10 @@ class ServerWorld:
         """Another program writes a row."""
         self._insert("public.mz_cluster_strategies", cluster_id, kind, Jsonb(dict(config)), at)
 
+    def delete_strategies(self) -> None:
+        """Another program deletes all rows."""
+        self._database.execute("DELETE FROM public.mz_cluster_strategies")
+
     def insert_state(self, cluster_id: str, version: int, payload: Mapping[str, Any], at: datetime | None) -> None:
         """Another program writes a row."""
         self._insert("public.mz_cluster_strategy_state", cluster_id, version, Jsonb(dict(payload)), at)
@@ -218,22 +264,43 @@ class ServerWorld:
         self._insert("public.mz_cluster_strategy_actions", *values)
 
     @property
-    def strategy_rows(self) -> list[StrategyRow]:
-        """All rows of the table."""
-        return [StrategyRow(*row) for row in self._all("SELECT * FROM public.mz_cluster_strategies")]
+    def strategy_rows(self) -> list[StrategyRow] | None:
+        """All rows of the table; None where it is missing."""
+        rows = self._table("mz_cluster_strategies")
+        return None if rows is None else [StrategyRow(*row) for row in rows]
 
     @property
-    def state_rows(self) -> list[tuple[Any, ...]]:
-        """All rows of the table."""
-        return self._all("SELECT * FROM public.mz_cluster_strategy_state")
+    def state_rows(self) -> list[tuple[Any, ...]] | None:
+        """All rows of the table; None where it is missing."""
+        return self._table("mz_cluster_strategy_state")
 
     @property
-    def audit_rows(self) -> list[AuditRow]:
-        """All rows of the table, without their times."""
-        return [AuditRow(*row[:-1]) for row in self._all("SELECT * FROM public.mz_cluster_strategy_actions")]
+    def audit_rows(self) -> list[AuditRow] | None:
+        """All rows of the table, without their times; None where it is missing."""
+        rows = self._table("mz_cluster_strategy_actions")
+        return None if rows is None else [AuditRow(*row[:-1]) for row in rows]
+
+    @property
+    def log(self) -> list[str]:
+        """The statements that came in since the last reset, as they were on the wire."""
+        return self._proxy.log
+
+    @property
+    def changes(self) -> list[ReplicaChange]:
+        """What statements about replicas have changed, in order."""
+        found = self._all(
+            "SELECT cluster, replica, size, hydrated_left FROM mz_internal.stand_in_changes ORDER BY number"
+        )
+        return [
+            ReplicaChange(drop_replica(cluster, name) if size is None else create_replica(cluster, name, size), left)
+            for cluster, name, size, left in found
+        ]
 
     def _owner(self, cluster: str) -> str:
         return str(self._one("SELECT id FROM mz_catalog.mz_clusters WHERE name = %s", cluster)[0])
+
+    def _table(self, name: str) -> list[tuple[Any, ...]] | None:
+        return self._all(f"SELECT * FROM public.{name}") if name in self.tables() else None  # noqa: S608 - one of three
 
     def _replica(self, cluster: str, replica: str) -> str:
         text = "SELECT id FROM mz_catalog.mz_cluster_replicas WHERE cluster_id = %s AND name = %s"
