@@ -17,7 +17,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError
 from gitops.model.compute import ComputeRules
-from gitops.model.strategy import IdleSuspend, StrategyType
+from gitops.model.strategy import IdleSuspend, ShrinkToFit, StrategyType
 from gitops.plan.tick import TickAction, actions_of
 from gitops.strategies.claims import claimed_message, claims
 from gitops.strategies.decision import Decision, decide
@@ -141,6 +141,11 @@ def decide_all(
         else:
             for detail in decision.refused:
                 problems.add(Code.REPLICA_LIMIT_EXCEEDED, _place(rules), detail)
+            for rule in rules.rules:
+                # Any other size that is not known is refused with the statement that has it.
+                if isinstance(rule, ShrinkToFit) and rule.max_replica_size not in seen.sizes.credits:
+                    detail = f"target {rules.target.name} does not list the size {rule.max_replica_size}, so nothing is tried"
+                    problems.add(Code.REPLICA_SIZE_INVALID, f"{_place(rules)}.shrink_to_fit.max_replica_size", detail)
             yield Decided(rules, cluster, seen, known, decision)
 
 
