@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitops.apply.apply import apply
+from gitops.language.yaml import parse_yaml, to_plain
 from gitops.model.plan import NodeOutcome
 from gitops.strategies.port import TARGET_LOCK
 from tests.support.cluster import DoAt
@@ -18,6 +24,38 @@ MAIN = {"target_size": {"target_size": "50cc", "replica_name": "main"}}
 GROWING = {"target_size": {"target_size": "50cc"}}
 BURST = {"burst": {"burst_replica_size": "800cc", "cooldown_s": 60}}
 SLEEPING = {"idle_suspend": {"idle_after_s": 300}}
+_REFUSED: list[dict[str, Any]] = to_plain(
+    parse_yaml((Path(__file__).parents[1] / "data" / "strategies" / "refused.yaml").read_bytes())
+)
+REFUSED = [case for case in _REFUSED if "scenario" in case]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[f"{case['scenario']}-{case['name']}" for case in REFUSED])
+def test_1_to_3_13_19_24_and_30_a_declaration_that_is_refused_reaches_no_target(
+    make: Make, case: Mapping[str, Any]
+) -> None:
+    ticks = make({"serving": MAIN}, serving={"main": "50cc*", "other": "25cc"})
+    strategies = {"target": "prod", "experimental": case.get("experimental", False), **case["strategies"]}
+    ticks.cluster.options["compute"] = {
+        "targets": {"prod": {"kind": "materialize", "url": {"env": "PROD_URL"}}},
+        "strategies": {"serving": strategies},
+    }
+    ticks.cluster.save()
+    outcome = apply(replace(ticks.cluster.workspace("ada"), open_target=ticks.open))
+    assert not outcome.ok
+    said = [each.message for each in outcome.diagnostics if each.code == "invalid_cluster_yaml"]
+    assert [text for text in case["says"] if not any(text.removeprefix("strategies.") in each for each in said)] == []
+    assert not ticks.tick().ok
+    assert (ticks.world.log, ticks.world.tables()) == ([], set())
+    assert ticks.world.replicas("serving") == {"main": "50cc", "other": "25cc"}
+
+
+def test_24_and_30_a_largest_size_that_the_target_does_not_know_is_an_error(make: Make) -> None:
+    unknown = {"shrink_to_fit": {"max_replica_size": "3xl"}}
+    ticks = make({"trying": unknown, "serving": MAIN}, trying={}, serving={})
+    outcome = ticks.tick()
+    assert (codes(outcome), outcome.ok) == (["replica_size_invalid"], False)
+    assert (ticks.world.replicas("trying"), ticks.world.replicas("serving")) == ({}, {"main": "50cc"})
 
 
 def test_11_a_new_size_is_created_beside_the_old_one(make: Make) -> None:
@@ -74,6 +112,29 @@ def test_28_a_target_size_and_an_idle_limit_leave_first_one_replica_and_then_non
     assert ticks.world.replicas("serving") == {}
     ticks.pass_time(minutes=6)
     assert not ticks.tick().actions, "nothing wakes it"
+
+
+@pytest.mark.parametrize("more", [2, 4])
+def test_29_of_several_rows_the_newest_counts_and_it_is_that_of_the_ledger(make: Make, more: int) -> None:
+    ticks = make({"serving": {**MAIN, **BURST}}, serving={"a": "25cc"})
+    with ticks.connect() as target:
+        target.create_tables()
+        owner = target.clusters()["serving"].cluster_id
+    begin = ticks.cluster.clock.now() - timedelta(days=1)
+    for number in range(more):
+        at = begin + timedelta(hours=number)
+        ticks.world.insert_strategy(owner, "target_size", {"target_size": "100cc", "replica_name": f"old{number}"}, at)
+        ticks.world.insert_strategy(owner, "burst", {"burst_replica_size": "200cc"}, at)
+    with ticks.connect() as target:
+        assert target.strategies()[owner, "target_size"].config["replica_name"] == f"old{more - 1}"
+    ticks.tick()
+    assert ticks.sent == [
+        """CREATE CLUSTER REPLICA "serving"."main" (SIZE '50cc')""",
+        """CREATE CLUSTER REPLICA "serving"."serving_burst" (SIZE '800cc')""",
+    ]
+    rows = {row.strategy_type: dict(row.config) for row in ticks.world.strategy_rows}
+    assert (rows["target_size"]["target_size"], rows["burst"]["burst_replica_size"]) == ("50cc", "800cc")
+    assert len(ticks.world.strategy_rows) == 2
 
 
 def test_30_a_preview_prints_what_a_tick_does_and_changes_nothing(make: Make) -> None:

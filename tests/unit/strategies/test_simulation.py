@@ -41,7 +41,7 @@ def test_timeline(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["name"])
 def test_refused(case: dict[str, Any]) -> None:
-    document = {**PLAIN, **{key: value for key, value in case.items() if key not in ("name", "says")}}
+    document = {**PLAIN, **{key: value for key, value in case.items() if key not in ("name", "says", "scenario")}}
     found = Diagnostics()
     assert read_scenario(json.dumps(document, indent=1).encode(), "day.yaml", found) is None
     assert {each.code for each in found} == {"scenario_invalid"}
