@@ -1,7 +1,7 @@
 # make demo   a story from change request to audit, in ./demo
 # make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
-# make faults kill every verb at every fault point, recover, and print what that took
+# make faults kill every verb at every fault point, let targets fail at every statement of ticks, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
@@ -47,7 +47,7 @@ test-slow: $(READY)
 	GITOPS_TESTS=full $(PY) -m pytest -n auto -m "slow or law"
 
 faults: $(READY)
-	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py
+	$(PY) -m pytest -n auto -q tests/fault/test_matrix.py tests/fault/test_atomic_matrix.py tests/fault/test_tick_campaign.py
 
 engine-faults: $(READY)
 	$(PY) -m pytest -n 2 -q tests/fault/test_engine_campaign.py tests/fault/test_engine_crowd.py tests/fault/test_engine_disk.py

@@ -33,6 +33,15 @@ def test_the_stories_are_numbered_without_a_gap():
     assert [int(number) for number, *_ in _OF_STRATEGIES] == list(range(1, 41))
 
 
+# Their tests run on the twin of a target and on PostgreSQL.
+_OVER_POSTGRESQL = ("tests/scenario/test_ticks.py::", "tests/scenario/test_tick_decisions.py::")
+
+
+def test_the_first_thirty_stories_of_strategies_are_told_over_postgresql():
+    told = {int(number): told_by.split() for number, _, told_by in _OF_STRATEGIES}
+    assert [n for n in range(1, 31) if not any(teller.startswith(_OVER_POSTGRESQL) for teller in told[n])] == []
+
+
 def _is_there(teller: str) -> bool:
     place, _, name = teller.partition("::")
     if place.startswith("data:"):

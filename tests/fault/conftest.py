@@ -1,6 +1,6 @@
 """Prints the crash matrix after a run of it: per store and verb, the deaths and what the second run had to do.
 
-And the tables of runs that land whole or not at all, and of the crash campaign of the engine, likewise.
+And the tables of runs that land whole or not at all, of the crash campaign of the engine and of the faults of ticks, likewise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fault import atomic_matrix, engine_table
+from tests.fault import atomic_matrix, engine_table, tick_campaign
 from tests.fault.atomic_recovery import Ending
 from tests.fault.matrix import TABLE
 from tests.fault.matrix_recovery import Recovery
@@ -35,6 +35,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     found = _values(terminalreporter, TABLE)
     if found:
         _print_matrix(terminalreporter, found)
+    ticks = _values(terminalreporter, tick_campaign.TABLE)
+    if ticks:
+        terminalreporter.section("faults of targets at the statements of ticks")
+        tick_campaign.print_table(ticks, terminalreporter.write_line)
     atomic = _values(terminalreporter, atomic_matrix.TABLE, "passed", "failed")
     if atomic:
         _print_atomic(terminalreporter, atomic)

@@ -17,11 +17,15 @@ from gitops.materialize.connection import Address, TargetConnection
 from gitops.materialize.queries import Query
 from gitops.materialize.target import MaterializeTarget
 from gitops.strategies.port import AuditRow
+from gitops.strategies.statements import identifier, literal
 from gitops.wiring.targets import open_target
 from tests.support.effort import cases
+from tests.support.materialize.proxy import Delay
 from tests.support.materialize.server_world import address
 from tests.support.target_world import Fault
 
+LONGEST_NAME = 63
+"""Bytes; the server of the stand-in cuts what is longer."""
 PASSWORD = "s3cr3t pass/word"
 QUOTED = "s3cr3t%20pass%2Fword"
 HOSTILE = (
@@ -50,6 +54,13 @@ def close():
     yield made.append
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def client(stand_in):
+    """The driver without the adapter."""
+    with psycopg.connect(stand_in.url(), autocommit=True) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("said", HOSTILE)
@@ -163,22 +174,51 @@ def test_the_grant_that_is_missing_is_named(stand_in, privilege, relation, grant
     assert grant in (failure.value.fix or "")
 
 
-def test_a_statement_that_takes_too_long_is_ended_by_the_server(stand_in, close):
-    opened = TargetConnection(address(stand_in, timeout_s=1))
+def test_an_answer_that_comes_late_is_waited_for(stand_in, close):
+    opened = TargetConnection(address(stand_in))
     close(opened)
-    with pytest.raises(RemoteError, match="statement timeout") as failure:
-        opened.run(Query("SELECT pg_sleep(60)"))
-    assert failure.value.code == "target_unreachable"
+    stand_in.fail_next(Delay.IN_TIME)
+    assert opened.run(Query("SELECT %s::int"), 7)[0] == [(7,)]
 
 
-def test_a_target_that_answers_nothing_is_given_up(stand_in, close, monkeypatch):
-    monkeypatch.setattr(connection, "_GRACE_S", 0)
-    stand_in.add_cluster("serving")
-    opened = TargetConnection(address(stand_in, timeout_s=1))
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(stand_in, close):
+    opened = TargetConnection(address(stand_in, timeout_s=0.1))
     close(opened)
     opened.open()
-    stand_in.silence()
+    stand_in.fail_next(Delay.TOO_LONG)
+    with pytest.raises(RemoteError, match="statement timeout") as failure:
+        opened.run(Query("SELECT %s::int"), 7)
+    assert failure.value.code == "target_unreachable"
+    assert opened.is_open
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_target_that_answers_nothing_is_given_up(stand_in, close, monkeypatch, carried_out):
+    monkeypatch.setattr(connection, "_GRACE_S", 0)
+    stand_in.add_cluster("serving")
+    stand_in.add_replica("serving", "main", "25cc")
+    opened = TargetConnection(address(stand_in, timeout_s=0.2))
+    close(opened)
+    opened.open()
+    stand_in.fail_next(Delay.UNANSWERED) if carried_out else stand_in.silence()
     assert opened.replica_statement('DROP CLUSTER REPLICA IF EXISTS "serving"."main"').outcome == "indeterminate"
+    assert not opened.is_open
+    assert ("main" in stand_in.replicas("serving")) is not carried_out
+
+
+@settings(max_examples=cases(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1).filter(
+        lambda name: len(name.encode()) <= LONGEST_NAME
+    ),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+)
+@example('"', "'")
+@example('"; DROP SCHEMA public; --', "'; DROP SCHEMA public; --")
+@example("\\", "\\'")
+def test_the_server_reads_a_name_and_a_text_as_they_were_before_they_were_quoted(client, name, text):
+    cursor = client.execute(f"SELECT {literal(text)} AS {identifier(name)}")
+    assert (cursor.description[0].name, cursor.fetchall()) == (name, [(text,)])
 
 
 def test_the_tables_are_not_read_on_the_cluster_for_the_catalog(stand_in):
