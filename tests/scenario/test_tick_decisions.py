@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +11,16 @@ from gitops.apply.tick import TickOutcome, tick
 from gitops.model.changeset import ChangesetState
 from gitops.model.plan import NodeOutcome
 from gitops.model.run_event import RunEvent
-from tests.support.target_world import Fault, fresh_world
+from tests.support.target_world import Fault
 from tests.support.ticks import Ticks, codes
 
 SLEEPING = {"idle_suspend": {"idle_after_s": 300}}
 
 
 @pytest.fixture
-def ticks(tmp_path: Path) -> Ticks:
+def ticks(make: Callable[..., Ticks]) -> Ticks:
     """Two compute clusters that are idle for longer than their strategies permit."""
-    made = Ticks(tmp_path, fresh_world(serving={"a": "25cc*", "b": "50cc*"}, other={"a": "25cc*"}))
-    made.apply_strategies({"serving": SLEEPING, "other": SLEEPING})
+    made = make({"serving": SLEEPING, "other": SLEEPING}, serving={"a": "25cc*", "b": "50cc*"}, other={"a": "25cc*"})
     assert made.tick().ok
     made.pass_time(minutes=6)
     return made
