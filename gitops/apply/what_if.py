@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from gitops.cluster.workspace import Workspace
@@ -24,32 +25,51 @@ if TYPE_CHECKING:
     from gitops.strategies.port import TargetReader
     from gitops.strategies.simulation import Timeline
 
-__all__ = ["with_what_if"]
+__all__ = ["Reach", "with_what_if"]
 
 _DAYS = 7
 _MOST_REPLAYED = 20
 
 
-def with_what_if(workspace: Workspace, outcome: PlanOutcome, *, only_applied_targets: bool = False) -> PlanOutcome:
-    """The outcome of a plan with what its change of strategies would do; as it is where it changes none.
+class Reach(Enum):
+    """Which targets a plan may ask: those that are declared; those that applied strategies have just so; none.
 
-    With `only_applied_targets` nothing is asked of a target that applied strategies do not have just so: what a change request
-    declares decides about no connection.
+    What a change request declares decides about no connection, and that of a fork makes none.
     """
+
+    DECLARED = auto()
+    APPLIED = auto()
+    NONE = auto()
+
+
+def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reach.DECLARED) -> PlanOutcome:
+    """The outcome of a plan with what its change of strategies would do, or why that is unknown; as it is if it changes none."""
     changes = outcome.strategies
     if changes is None or outcome.plan is None:
         return outcome
     from gitops.apply.replays import by_target
 
     found: list[WhatIf] = []
-    known = [each.target for each in changes.applied]
     for target, sides in by_target(changes).items():
-        if only_applied_targets and target not in known:
-            said = "its target is not applied as it is declared here: only targets of applied strategies are asked"
-            found += (_unknown(after, said) for _, after in sides)
+        why_not = _out_of_reach(target, [each.target for each in changes.applied], reach)
+        if why_not is not None:
+            found += (
+                _unknown(after, f"{why_not}; to see it, run gitops plan in a clone of the branch") for _, after in sides
+            )
         else:
             found += _ask(workspace, target, sides, changes.own)
     return replace(outcome, what_if=tuple(sorted(found, key=lambda each: each.key)))
+
+
+def _out_of_reach(target: ComputeTarget, applied: Sequence[ComputeTarget], reach: Reach) -> str | None:
+    """Why a target is not asked; None if it is."""
+    if reach is Reach.NONE:
+        return "a change request of a fork reaches no target"
+    if reach is Reach.DECLARED or target in applied:
+        return None
+    if target.name in [each.name for each in applied]:
+        return f"target {target.name} is not applied as it is declared here, and a change request does not choose what is asked"
+    return f"no strategies are applied on target {target.name} yet, and a change request does not choose what is asked"
 
 
 def _unknown(rules: ComputeRules, said: str, code: Code | None = None) -> WhatIf:

@@ -177,12 +177,12 @@ def _plan_cluster(
 
 
 def _with_what_if(workspace: Workspace, request: ChangeRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """What its change of strategies would do, for a request of the repository itself: that of a fork reaches no target."""
-    if outcome.strategies is None or request.fork:
+    """What its change of strategies would do, or why that is not known."""
+    if outcome.strategies is None:
         return outcome
-    from gitops.apply.what_if import with_what_if
+    from gitops.apply.what_if import Reach, with_what_if
 
-    return with_what_if(workspace, outcome, only_applied_targets=True)
+    return with_what_if(workspace, outcome, Reach.NONE if request.fork else Reach.APPLIED)
 
 
 def _left_before(

@@ -77,10 +77,10 @@ def plan(options: argparse.Namespace) -> int:
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
     if outcome.strategies is not None:
-        from gitops.apply.what_if import with_what_if
+        from gitops.apply.what_if import Reach, with_what_if
 
         # A change request is of others: it does not say where this machine connects to.
-        outcome = with_what_if(workspace, outcome, only_applied_targets=options.request is not None)
+        outcome = with_what_if(workspace, outcome, Reach.DECLARED if options.request is None else Reach.APPLIED)
     code = _show_plan(outcome, options)
     waiting = outcome.plan is not None and bool(outcome.plan.changes)
     return _CHANGES if code == OK and waiting and options.detailed_exitcode else code

@@ -244,7 +244,7 @@ def test_a_plan_says_that_the_forge_has_not_approved_yet(judged: Loop) -> None:
     assert verdict(stage.handle(_event(stage))) is RunResult.WAITS
 
 
-def test_a_change_of_strategies_says_what_it_would_do_but_not_for_a_fork_and_not_in_what_is_kept(stage: Stage) -> None:
+def test_a_change_of_strategies_says_what_it_would_do_or_why_not_and_nothing_of_it_is_kept(stage: Stage) -> None:
     known = stage.loop.file(stage.loop.tip(), "cluster/cluster.yaml") or b""
     compute = b"""
 compute:
@@ -254,10 +254,10 @@ compute:
     stage.propose("alice", "strategies", {"cluster/cluster.yaml": known + compute})
     context = EventContext(stage.bot())
     said(plan_request(context, replace(stage.loop.request(1), fork=True)))
-    assert "What the strategies would do" not in stage.loop.comment(1)
+    assert "- `serving`: not known: a change request of a fork reaches no target" in stage.loop.comment(1)
     said(plan_request(context, stage.loop.request(1)))
     # The variable is set, but no applied strategy names it: what a request declares connects to nothing.
     assert "### What the strategies would do" in stage.loop.comment(1)
-    assert "its target is not applied as it is declared here" in stage.loop.comment(1)
+    assert "not known: no strategies are applied on target prod yet" in stage.loop.comment(1)
     tree = stage.loop.store.commit(stage.loop.tip(plan_ref(CLUSTER, 1))).tree
     assert "what_if" not in json.loads(stage.loop.store.read(tree, "outcome.json") or b"")

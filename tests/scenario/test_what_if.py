@@ -13,7 +13,7 @@ import pytest
 
 from gitops.apply.replays import replays
 from gitops.apply.tick_targets import Selection
-from gitops.apply.what_if import with_what_if
+from gitops.apply.what_if import Reach, with_what_if
 from gitops.cli.main import main
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
@@ -57,9 +57,9 @@ class Watched(Cluster):
             raise self.refuses
         return MemoryTarget(self.world)
 
-    def ask(self, **how: Any) -> PlanOutcome:
+    def ask(self, reach: Reach = Reach.DECLARED) -> PlanOutcome:
         """The plan of the folder, with what it would do."""
-        return with_what_if(self.workspace(), self.plan(), **how)
+        return with_what_if(self.workspace(), self.plan(), reach)
 
     def busy(self, days: int) -> None:
         """Statements ran for an hour of each day before now."""
@@ -130,16 +130,19 @@ def test_strategies_that_go_decide_nothing_any_more(cluster):
 
 def test_a_request_reaches_only_targets_of_applied_strategies(cluster):
     cluster.declare(serving=SERVING)
-    new = only(cluster.ask(only_applied_targets=True))
-    assert new.said.startswith("its target is not applied")
+    new = only(cluster.ask(Reach.APPLIED))
+    assert new.said.startswith("no strategies are applied on target prod yet")
+    assert "run gitops plan in a clone" in new.said
     assert cluster.opened == []
     cluster.apply()
     cluster.opened.clear()
     cluster.declare(url="OTHER_SECRET", serving={**SERVING, "target_size": {"target_size": "100cc"}})
-    assert only(cluster.ask(only_applied_targets=True)).said.startswith("its target is not applied")
+    assert only(cluster.ask(Reach.APPLIED)).said.startswith("target prod is not applied as it is declared here")
     assert cluster.opened == []
     cluster.declare(serving={**SERVING, "target_size": {"target_size": "100cc"}})
-    assert only(cluster.ask(only_applied_targets=True)).actions
+    assert only(cluster.ask(Reach.NONE)).said.startswith("a change request of a fork reaches no target")
+    assert cluster.opened == []
+    assert only(cluster.ask(Reach.APPLIED)).actions
     assert cluster.opened == ["MZ_URL"]
 
 
@@ -148,9 +151,9 @@ def test_a_target_that_only_has_the_name_of_an_applied_one_is_another_target(clu
     cluster.apply()
     cluster.opened.clear()
     cluster.declare(url="OTHER_SECRET", other={**SERVING, "cluster": "serving"})
-    new, gone = cluster.ask(only_applied_targets=True).what_if
+    new, gone = cluster.ask(Reach.APPLIED).what_if
     assert (new.key, gone.key) == ("other", "serving")
-    assert new.said.startswith("its target is not applied")
+    assert new.said.startswith("target prod is not applied as it is declared here")
     assert (gone.said, cluster.opened) == ("", ["MZ_URL"])
 
 

@@ -8,10 +8,17 @@ import pytest
 
 from gitops.apply.apply import apply
 from gitops.apply.tick import Ticking, tick
+from gitops.bot.proposal import Proposal
+from gitops.bot.revert import earlier_folder, reversal, way_back
+from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.model.address import Address
 from gitops.model.compute import owned_rows
 from gitops.model.ledger import EntryKind
-from tests.support.audited import Life, declared
+from gitops.model.outcome import PlanOutcome
+from gitops.model.undo import Undo
+from gitops.plan.plan import plan
+from tests.support.audited import MAIN, Life, declared, person
+from tests.support.cluster import codes
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import TargetWorld, fresh_world
 from tests.support.ticks import Died, DieOnce
@@ -73,3 +80,42 @@ def test_the_entries_of_a_tick_are_verified(tmp_path, died):
     assert life.audit(life.chain()[-1]).findings == ()
     assert [row.executed for row in world.audit_rows or ()] == [True]
     assert world.replicas("serving") == {"old": "25cc", "r_50cc": "50cc"}
+
+
+def rows(world: TargetWorld) -> dict[str, dict[str, object]]:
+    return {row.strategy_type: dict(row.config) for row in world.strategy_rows or ()}
+
+
+def plan_back(life: Life, found: Proposal) -> PlanOutcome:
+    """The plan of `gitops down --to`."""
+    position = life.project.position(life.rule())
+    made = life.project.workspace(life.rule(), found.base, position, tree=found.new, actor=None)
+    return plan(replace(made, undoes=True))
+
+
+def test_strategies_go_back_with_their_rows(tmp_path):
+    life, world = Life(tmp_path), TargetWorld()
+    world.add_cluster("serving")
+    life.begin()
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + SECTION})
+    applied(life, world)
+    first, small = len(life.chain()), rows(world)
+    larger = SECTION.replace(b"50cc}", b"100cc}, burst: {burst_replica_size: 800cc}")
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + larger})
+    applied(life, world)
+    assert rows(world).keys() == {"target_size", "burst"}
+    outcome = plan_back(
+        life, way_back(life.project, life.rule(), earlier_folder(life.project, life.rule(), str(first)))
+    )
+    assert outcome.plan is not None
+    changed = {each.address.name: each.action.value for each in outcome.plan.changes}
+    assert changed == {"target_size": "update", "burst": "delete"}
+    assert [each.undo for each in outcome.plan.undoings] == [Undo.REVERSIBLE] * 2
+    assert (codes(outcome), outcome.plan.approvals_required) == ([], ())
+    found, _ = reversal(life.project, life.rule(), str(first + 1), person("dora"))
+    new = NewCommit(found.new, (found.base,), person("dora"), found.message)
+    commit = life.repository.write_commit(new, signing_key=str(life.keys["dora"]))
+    life.remote.push([RefUpdate(MAIN, found.base or ZERO, commit)])
+    applied(life, world)
+    assert rows(world) == small
+    assert life.audit(life.chain()[-1]).findings == ()

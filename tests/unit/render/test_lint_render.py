@@ -144,3 +144,18 @@ def test_a_message_makes_no_link_and_no_placeholder():
     (diagnostic,) = results(outcome)
     assert "\\[a](b){{1}}" in diagnostic["message"]["text"]
     json.dumps(diagnostic)
+
+
+def test_a_problem_of_strategies_is_at_its_place_in_the_log():
+    text = (
+        b"version: 1\ncompute:\n  targets:\n    prod: {kind: materialize, url: {env: MZ_URL}}\n"
+        b"  strategies:\n    serving: {target: prod, burst: {cooldown_s: 60}}\n"
+    )
+    log = sarif_log(lint_cluster(MemoryTree({"cluster.yaml": text})), lambda path: f"brain/{path}")
+    [result] = log["runs"][0]["results"]
+    assert result["ruleId"] == "invalid_cluster_yaml"
+    assert "compute.strategies.serving.burst" in result["message"]["text"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "brain/cluster.yaml", "uriBaseId": "%SRCROOT%"}
+    line = text.decode().splitlines()[5]
+    assert place["region"] == {"startLine": 6, "startColumn": line.index("burst") + 1}
