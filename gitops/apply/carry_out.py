@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection
 
 from gitops.apply.run import Run
 from gitops.apply.runner import run_graph
+from gitops.apply.target_check import check_target
 from gitops.changesets.runs import RunLog
 from gitops.cluster.workspace import CRASHED, ClusterWork
+from gitops.model.node_kind import TARGET
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.model.run_event import to_all
 
@@ -18,11 +20,12 @@ def carry_out(
     results: dict[str, NodeResult] | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
     armed: Collection[str] = (),
+    sound: NodeOutcome = NodeOutcome.UNCHANGED,
 ) -> tuple[NodeResult, ...]:
     """Carry out the graph of a run; one result per node, in plan order.
 
-    `results` gets the result of each node when it has ended, `at_barrier` is what `run_graph` does with barriers, and `armed` are
-    operations whose intents are durable already.
+    `results` gets the result of each node when it has ended, `at_barrier` is what `run_graph` does with barriers, `armed` are
+    operations whose intents are durable already, and `sound` is how a look at a target ends that finds nothing against the run.
     """
     current, workspace, stores = run.session, run.session.workspace, run.session.opened
     provider = workspace.provider(
@@ -45,6 +48,8 @@ def carry_out(
     def execute(node: ExecNode) -> NodeResult:
         if node.id in run.done:
             result = NodeResult(node.id, NodeOutcome.UNCHANGED, facts=dict(run.done[node.id]))
+        elif node.kind == TARGET:
+            result = check_target(current, node, sound=sound)
         else:
             result = provider.apply(node, changes[node.address])
         if result.facts.get(CRASHED):

@@ -134,7 +134,8 @@ def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
     refused = {refusal.path: refusal for refusal in graph_refusals(session, run.plan, foreseen.moving)}
     dry = replace(workspace, provider=lambda _: _Looking(refused), on_event=to_all(note, workspace.on_event))
     rehearsed = replace(run, session=replace(session, workspace=dry))
-    results = carry_out(rehearsed, at_barrier=lambda node: NodeResult(node.id, NodeOutcome.DRY_RUN))
+    dry_run = NodeOutcome.DRY_RUN
+    results = carry_out(rehearsed, at_barrier=lambda node: NodeResult(node.id, dry_run), sound=dry_run)
     return _settle(run, results)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.model.address import Address, Kind, graph_address, schema_address
+from gitops.model.address import Address, Kind, graph_address, of_kind, schema_address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition, Reason, Seen
 from gitops.model.compute import intended_rows
@@ -99,15 +99,21 @@ def _demote(
     results: Mapping[str, NodeResult],
     desired: DesiredState,
 ) -> tuple[Change, ...]:
-    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked."""
+    """Changes that were to be applied and are not done, or depend on a graph operation that is not, become blocked.
+
+    Strategies are applied together or not at all: the text of each also says what is declared of its target and its compute
+    cluster, and those of some texts would contradict the others.
+    """
     graphs = {address.graph for address in failures if address.graph is not None}
     near = edges_near(desired.dependencies, graphs)
     bound = {edge.source for edge in near if edge.source.kind is Kind.POLICY and edge.target.graph in graphs}
+    undone = {name for name, result in results.items() if not result.outcome.succeeded}
+    torn = any(address in undone for address in of_kind((c.address for c in changes), Kind.STRATEGY))
     final = []
     for change in changes:
-        address, result = change.address, results.get(change.address)
-        undone = result is not None and not result.outcome.succeeded
-        if change.disposition is Disposition.APPLIED and (undone or address in bound or address.graph in graphs):
+        address = change.address
+        left = address in undone or (torn and address.kind is Kind.STRATEGY)
+        if change.disposition is Disposition.APPLIED and (left or address in bound or address.graph in graphs):
             reason = failures.get(address, Reason.DEPENDENCY_NOT_APPLIED)
             change = replace(change, disposition=Disposition.BLOCKED, reason=reason)  # noqa: PLW2901
         final.append(change)

@@ -20,7 +20,7 @@ from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
 from gitops.language.suggest import did_you_mean
 from gitops.model.compute import ComputeRules, ComputeTarget
-from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyType, TargetSize
+from gitops.model.strategy import IdleSuspend, StrategyType, sizes_of
 from gitops.strategies.claims import claimed_message, claims
 from gitops.strategies.port import StrategyRow, StrategyTarget
 from gitops.strategies.signals import ComputeCluster
@@ -152,18 +152,14 @@ def _cluster(rules: ComputeRules, known: Mapping[str, ComputeCluster], place: st
 
 
 def _sizes(rules: ComputeRules, known: Mapping[str, object], place: str) -> Iterator[DoctorFinding]:
-    check, wanted = "targets.sizes", []
-    for rule in rules.rules:
-        match rule:
-            case TargetSize(target_size=size) | ShrinkToFit(max_replica_size=size) | Burst(burst_replica_size=size):
-                wanted.append(size)
+    check, wanted = "targets.sizes", sizes_of(rules.rules)
     missing = [size for size in wanted if size not in known]
     for size in missing:
         near = did_you_mean(size, list(known))
         fix = f"{near}" if near else f"use one of {', '.join(list(known)[:20])}"
         yield error(check, f"the target has no size {size}", fix, place)
     if wanted and not missing:
-        yield good(check, f"the target has {', '.join(dict.fromkeys(wanted))}", place)
+        yield good(check, f"the target has {', '.join(wanted)}", place)
 
 
 def _tables(target: StrategyTarget, place: str, how: Examination) -> Iterator[DoctorFinding]:

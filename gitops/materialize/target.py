@@ -101,7 +101,7 @@ class MaterializeTarget:
     ) -> Mapping[str, Signals]:
         """Four statements."""
         owners = [each.cluster_id for each in clusters]
-        sizes = SizeTable({size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)})
+        sizes = self.sizes()
         since = _LONG_AGO if lookback is None else now - lookback
         seen = self._signals(queries.ACTIVITY, owners, self._address.application_name, since, since)
         activity = {owner: at.astimezone(UTC) for owner, at in seen}
@@ -119,6 +119,10 @@ class MaterializeTarget:
             )
             for owner in owners
         }
+
+    def sizes(self) -> SizeTable:
+        """One statement."""
+        return SizeTable({size: None if cost is None else float(cost) for size, cost in self._signals(queries.SIZES)})
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
         """One statement."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TypeAlias
 
 from gitops.core.dataclass import dataclass
 
-__all__ = ["Burst", "IdleSuspend", "Limits", "ShrinkToFit", "StrategyRule", "StrategyType", "TargetSize", "type_of"]
+__all__ = [
+    "Burst",
+    "IdleSuspend",
+    "Limits",
+    "ShrinkToFit",
+    "StrategyRule",
+    "StrategyType",
+    "TargetSize",
+    "sizes_of",
+    "type_of",
+]
 
 
 class StrategyType(StrEnum):
@@ -79,6 +90,16 @@ _TYPES: dict[type, StrategyType] = {
     Burst: StrategyType.BURST,
     IdleSuspend: StrategyType.IDLE_SUSPEND,
 }
+
+
+def sizes_of(rules: Iterable[StrategyRule]) -> tuple[str, ...]:
+    """The sizes that rules name, in their order, each once."""
+    found: dict[str, None] = {}
+    for rule in rules:
+        match rule:
+            case TargetSize(target_size=size) | ShrinkToFit(max_replica_size=size) | Burst(burst_replica_size=size):
+                found[size] = None
+    return tuple(found)
 
 
 def type_of(rule: StrategyRule) -> StrategyType:

@@ -126,7 +126,7 @@ def _kind_of(step: Mapping[str, object]) -> str:
 
 def with_effects(graph: ExecutionGraph, effects: Mapping[Address, Classified]) -> ExecutionGraph:
     """The same graph, each node with the class of its change; its barriers are as they were."""
-    changes = (node for node in graph.nodes if node.kind != BARRIER_KIND)
+    changes = (node for node in graph.nodes if node.changes)
     found = {node.id: (node, effects[node.address]) for node in changes}
     classed = {name: replace(node, effect=one.effect, expanded=one.expanded) for name, (node, one) in found.items()}
     return replace(graph, nodes=tuple(classed.get(node.id, node) for node in graph.nodes))

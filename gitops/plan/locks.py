@@ -7,6 +7,8 @@
 | `policy-scope:<ref>` | exclusive | policies that are bound to the graph or the cluster, or were                     |
 | `blob:<digest>`      | exclusive | texts of equal content, if several files declare them                            |
 | `approval:<id>`      | exclusive | the change that uses the approval                                                |
+| `compute:<target>`   | exclusive | looks of an apply at the target (`targets`), decisions and actions of a tick     |
+| `replicas:<t>/<cc>`  | exclusive | actions of a tick on one compute cluster of the target (`tick`)                  |
 | `ledger`             | exclusive | barriers                                                                         |
 
 A run is of one cluster, so no key names it.

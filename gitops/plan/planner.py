@@ -34,6 +34,7 @@ from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
 from gitops.plan.locks import bindings_of, givers_of, lock_claims
+from gitops.plan.targets import strategy_targets, with_targets
 from gitops.plan.undo import undo_graph, undoings
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
@@ -155,6 +156,7 @@ def _execution_graph(
         bindings=bindings,
         locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
     )
+    graph = with_targets(graph, strategy_targets(changes, desired))
     return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
 
 

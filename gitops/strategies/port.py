@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from gitops.core.dataclass import dataclass
-from gitops.strategies.signals import ComputeCluster, Signals
+from gitops.strategies.signals import ComputeCluster, Signals, SizeTable
 from gitops.strategies.state import StrategyState
 
 __all__ = [
@@ -132,6 +132,10 @@ class TargetReader(Protocol):
         Activity older than `lookback` is not looked for; None looks for it as far as the target remembers. Statements under our
         own application name do not count. Raises RemoteError `signal_unavailable`.
         """
+        ...
+
+    def sizes(self) -> SizeTable:
+        """The sizes that replicas can have here. Raises RemoteError `signal_unavailable`."""
         ...
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:

@@ -84,8 +84,8 @@ def test_clusters_have_their_replicas_and_those_of_tools_are_left_out(world, tar
 
 def test_sizes_are_in_order_with_their_credits(world, target):
     world.add_cluster("serving")
-    table = observed(target)["serving"].sizes
-    assert list(table.credits.items()) == list(world.sizes.credits.items())
+    for table in (observed(target)["serving"].sizes, target.sizes()):
+        assert list(table.credits.items()) == list(world.sizes.credits.items())
 
 
 def test_activity_is_the_newest_begin_or_end_of_a_statement_of_others(world, target):

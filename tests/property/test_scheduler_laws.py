@@ -7,6 +7,7 @@ runner is held against the same laws at the end.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.apply.runner import run_graph
-from gitops.model.address import Address
+from gitops.model.address import Address, strategy_address
 from gitops.model.change import Action, Change
 from gitops.model.plan import (
     Effect,
@@ -27,9 +28,12 @@ from gitops.model.plan import (
     NodeResult,
 )
 from gitops.model.resource import Dependency
+from gitops.model.strategy import StrategyType
+from gitops.plan.classes import PREPARED, atomic_graph, effects_of, with_effects
 from gitops.plan.graph import BARRIER, build_graph
-from gitops.plan.layers import cycles, layers, neighbours, serial_order
+from gitops.plan.layers import cycles, layers, neighbours, serial_order, validate
 from gitops.plan.schedule import SkipReason
+from gitops.plan.targets import with_targets
 from gitops.render.graph import to_json
 from tests.support.clock import FixedClock
 from tests.support.effort import cases as tries
@@ -262,6 +266,43 @@ def plans(draw: st.DrawFn) -> tuple[list[Change], list[Dependency], list[Depende
             if action != "create" and fate != "create" and draw(st.booleans()):
                 recorded.append(link)
     return draw(st.permutations(changes)), desired, recorded
+
+
+@st.composite
+def strategies(draw: st.DrawFn) -> dict[Address, tuple[Change, str]]:
+    """Changes of strategies of up to three compute clusters, each with the name of its target."""
+    found = {}
+    for compute in ("serving", "reports", "tests")[: draw(st.integers(1, 3))]:
+        target = draw(st.sampled_from(["prod", "spare"]))
+        for kind in draw(st.lists(st.sampled_from(list(StrategyType)), min_size=1, unique=True)):
+            action = draw(st.sampled_from(["create", "update", "delete"]))
+            name = strategy_address(compute, kind)
+            found[name] = _change(name, action), target
+    return found
+
+
+@given(plans(), strategies())
+def test_each_target_is_looked_at_once_and_before_the_strategies_that_are_written_for_it(plan, declared):
+    changes, desired, recorded = plan
+    plain, _ = build_graph([*changes, *(change for change, _ in declared.values())], desired, recorded)
+    graph = with_targets(plain, {name: target for name, (_, target) in declared.items()})
+    written = {name: target for name, (change, target) in declared.items() if change.action is not Action.DELETE}
+    added = set(graph.edges) - set(plain.edges)
+    assert added == {ExecEdge(f"target.{to}", name, "strategy_target", to) for name, to in written.items()}
+    looks = [node for node in graph.nodes if not node.changes and node.id != BARRIER]
+    assert [(n.id, n.locks) for n in looks] == [
+        (f"target.{name}", (LockClaim(f"compute:{name}"),)) for name in sorted(set(written.values()))
+    ]
+    assert [replace(n, position=0) for n in graph.nodes if n not in looks] == [
+        replace(node, position=0) for node in plain.nodes
+    ]
+    assert validate(graph) == ()
+    assert list(serial_order(graph)) == [node.id for node in graph.nodes]
+    effects = effects_of(change for change in (*changes, *(each for each, _ in declared.values())))
+    whole = atomic_graph(with_effects(graph, effects))
+    assert validate(whole) == ()
+    order = serial_order(whole)
+    assert all(order.index(look.id) < order.index(PREPARED) for look in looks)
 
 
 def _change(text: str, action: str) -> Change:

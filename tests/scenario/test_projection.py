@@ -231,4 +231,4 @@ def test_a_plan_shows_what_changes_in_a_rule(cluster):
         BURST: "update applied",
         Address("strategy.serving.target_size"): "update applied",
     }
-    assert 'subgraph g0["compute cluster serving"]\n    n0["update strategy burst"]' in to_mermaid(found.plan.graph)
+    assert 'subgraph g1["compute cluster serving"]\n    n1["update strategy burst"]' in to_mermaid(found.plan.graph)

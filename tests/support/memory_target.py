@@ -22,7 +22,7 @@ from gitops.strategies.port import (
     newest_states,
     newest_strategies,
 )
-from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
+from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals, SizeTable
 from gitops.strategies.state import STATE_VERSION, StrategyState, read_payload
 from tests.support.target_world import Fault, HeldCluster, TargetWorld
 
@@ -126,6 +126,10 @@ class MemoryTarget:
                 if reasons
             },
         )
+
+    def sizes(self) -> SizeTable:
+        self._look()
+        return self._answer("select sizes", lambda: self._world.sizes)
 
     def hydrated(self, cluster_id: str) -> frozenset[str]:
         def read() -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,11 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Reason
-from gitops.model.ledger import LedgerState, Status, StatusRecord
+from gitops.model.compute import ComputeRules, ComputeTarget, read_strategies, strategy_resources
+from gitops.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
 from gitops.model.plan import NodeOutcome, NodeResult, Plan, PlanInputs, TrustChange
-from gitops.model.resource import Dependencies, Dependency
+from gitops.model.resource import Dependencies, Dependency, DesiredState, Resource
+from gitops.model.strategy import Burst, IdleSuspend, Limits, TargetSize
 from gitops.plan.planner import make_plan
 from tests.support.planning import SEEN, desired, hexed, rows, state
 
@@ -280,3 +283,27 @@ def test_law_a_converged_run_is_one_in_which_nothing_is_left(case):
     done = settle(made, inputs.desired, inputs.state, results, **STAMP)
     left = make_plan(PlanInputs(inputs.desired, done.state)).changes
     assert done.converged == (left == ())
+
+
+def serving(most: int) -> Mapping[Address, Resource]:
+    """The strategies of one compute cluster; a limit is a part of the text of each."""
+    rules = (TargetSize("50cc"), Burst("800cc"), IdleSuspend(1800))
+    prod = ComputeTarget("prod", "MZ_URL")
+    return strategy_resources([ComputeRules("serving", prod, "serving", rules, Limits(most))])
+
+
+@given(st.lists(st.sampled_from(list(NodeOutcome)), min_size=4, max_size=4), st.booleans())
+def test_law_the_strategies_of_a_state_never_contradict_each_other(outcomes, begun):
+    old, new = serving(5) if begun else {}, serving(3)
+    before = LedgerState(revision=1, resources={name: AppliedResource(each.digest) for name, each in old.items()})
+    inputs = PlanInputs(DesiredState(hexed("c"), new, (), {}), before)
+    nodes = ["target.prod", *new]
+    _, done = run(inputs, dict(zip(nodes, outcomes, strict=True)))
+    if not done.publishable:
+        return
+    known = {each.digest: each.content or b"" for each in (*old.values(), *new.values())}
+    (found,) = read_strategies({name: known[a.digest] for name, a in done.state.resources.items()}) or [None]
+    assert (0 if found is None else len(found.rules)) == len(done.state.resources)
+    landed = all(outcome.succeeded for outcome in outcomes[1:])
+    assert done.converged == landed
+    assert (found is not None and found.limits.max_replicas == 3) == landed
