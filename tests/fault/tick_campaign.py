@@ -32,11 +32,11 @@ TABLE = "tick-campaign"
 """The property by which a test tells the table of one fault: story, statement, kind, what the next tick had to do."""
 
 KINDS: Mapping[str, tuple[Fault | Delay, ...]] = {
-    **{each.value: (each,) for each in (*Fault, *Delay)},
+    **{each.value: (each,) for each in (Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.ERROR, *Delay)},
     "error twice": (Fault.ERROR, Fault.ERROR),
     "cut_after, error": (Fault.CUT_AFTER, Fault.ERROR),
 }
-"""What happens at a statement, and at those right after it."""
+"""What happens at a statement, and at those right after it. A statement that the server cancels took too long."""
 _SHORT_S = 0.3
 """How long a statement may take in a tick that is delayed on purpose."""
 
