@@ -152,7 +152,11 @@ class Campaign:
         assert not self._world.forget_faults() or len(KINDS[kind]) > 1
         ticks.connecting.clear()
         self._world.end_sessions()
-        after = self._check(ticks)
+        try:
+            after = self._check(ticks)
+        except AssertionError as error:
+            error.add_note(f"after {kind} at statement {statement} of the story: {self._name}")
+            raise
         return self._name, statement, kind, after.value
 
     def _begin(self) -> Ticks:
@@ -165,15 +169,17 @@ class Campaign:
     def _check(self, ticks: Ticks) -> After:
         """Step 1 to 3 of the module; what the next tick had to do."""
         after = _to_do(ticks.tick())
-        assert {name: ticks.world.replicas(name) for name in self.story.ends} == self.story.ends
+        left = {name: ticks.world.replicas(name) for name in self.story.ends}
+        assert left == self.story.ends, left
         last = ticks.tick()
-        assert (codes(last), last.actions) == ([], ())
-        assert not [each for each in ticks.changesets() if each.state in BLOCKING]
-        changes = self._world.changes
-        assert Counter(ticks.executed()) == Counter(each.sql for each in changes)
-        assert len({row.action_id for row in ticks.audited}) == len(ticks.audited)
-        if not self.story.suspends:
-            assert all(each.hydrated_left for each in changes if each.sql.startswith("DROP"))
+        assert (codes(last), last.actions) == ([], ()), last
+        still = [each.key for each in ticks.changesets() if each.state in BLOCKING]
+        assert not still, still
+        changes, audited = self._world.changes, ticks.audited
+        assert Counter(ticks.executed()) == Counter(each.sql for each in changes), (changes, audited)
+        assert len({row.action_id for row in audited}) == len(audited), audited
+        bare = [each.sql for each in changes if each.sql.startswith("DROP") and not each.hydrated_left]
+        assert self.story.suspends or not bare, bare
         return after
 
 
