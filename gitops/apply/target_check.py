@@ -19,10 +19,9 @@ from gitops.cluster.session import Session
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
-from gitops.model.compute import ComputeRules
+from gitops.model.compute import ComputeRules, new_sizes
 from gitops.model.node_kind import TARGET
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
-from gitops.model.strategy import sizes_of
 from gitops.plan.strategies import applied_rules, declared_rules
 
 __all__ = ["check_target"]
@@ -41,18 +40,16 @@ def _look(current: Session, declared: Sequence[ComputeRules], problems: Diagnost
     """Report what the target says of what is new in its strategies. Raises GitopsError where it cannot be asked."""
     target, opening = declared[0].target, current.workspace.open_target
     applied = [each for each in applied_rules(current) if each.target.name == target.name]
-    known = {size for each in applied for size in sizes_of(each.rules)}
     begun = {each.cluster for each in applied}
-    sizes = [(each.key, size) for each in declared for size in sizes_of(each.rules) if size not in known]
     first = [each for each in declared if each.cluster not in begun]
-    if opening is None or not (sizes or first):
+    sizes = {each.key: new_sizes(each, applied) for each in declared}
+    if opening is None or not (first or any(sizes.values())):
         return
     with opening(target) as opened:
-        clusters, listed = opened.clusters(), opened.sizes().credits
-    for key, size in sizes if listed else ():
-        if size not in listed:
-            detail = f"target {target.name} has no size {size}; it has {', '.join(list(listed)[:20])}"
-            problems.add(Code.REPLICA_SIZE_INVALID, f"compute.strategies.{key}", detail)
+        clusters, listed = opened.clusters(), opened.sizes()
+    for key, size in ((key, size) for key, named in sizes.items() for size in listed.lacks(named)):
+        detail = f"target {target.name} has no size {size}; it has {', '.join(list(listed.credits)[:20])}"
+        problems.add(Code.REPLICA_SIZE_INVALID, f"compute.strategies.{key}", detail)
     for each in first:
         if (there := clusters.get(each.cluster)) is not None and there.managed:
             detail = f"{each.cluster} is managed: target {target.name} makes its replicas by itself, and no tick does"

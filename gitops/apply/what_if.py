@@ -6,7 +6,7 @@ is a line of the result: it never makes a plan fail, and is never part of its di
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import Enum, auto
@@ -17,7 +17,7 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.model.outcome import PlanOutcome
-from gitops.model.what_if import Usage, WhatIf, WhatIfAction
+from gitops.model.what_if import StrategyChanges, Usage, WhatIf, WhatIfAction
 
 if TYPE_CHECKING:
     from gitops.apply.tick_targets import Decided
@@ -57,7 +57,7 @@ def with_what_if(workspace: Workspace, outcome: PlanOutcome, reach: Reach = Reac
                 _unknown(after, f"{why_not}; to see it, run gitops plan in a clone of the branch") for _, after in sides
             )
         else:
-            found += _ask(workspace, target, sides, changes.own)
+            found += _ask(workspace, target, sides, changes)
     return replace(outcome, what_if=tuple(sorted(found, key=lambda each: each.key)))
 
 
@@ -80,10 +80,11 @@ def _ask(
     workspace: Workspace,
     target: ComputeTarget,
     sides: Sequence[tuple[ComputeRules, ComputeRules]],
-    own: Collection[str],
+    changes: StrategyChanges,
 ) -> Iterator[WhatIf]:
     """What is known of the compute clusters of one target: of each its decision, or why there is none."""
     from gitops.apply.tick_targets import claims_on, decide_all
+    from gitops.model.compute import new_sizes
     from gitops.strategies.projection import place_of
 
     problems = Diagnostics()
@@ -95,7 +96,7 @@ def _ask(
     try:
         with workspace.open_target(target) as opened:
             chosen = [after for _, after in sides]
-            claimed = claims_on(opened, chosen, own)
+            claimed = claims_on(opened, chosen, changes.own)
             for each in decide_all(opened, chosen, claimed, workspace.clock.now(), problems):
                 decided[each.rules.key] = each
             replayed = _replayed(
@@ -109,8 +110,10 @@ def _ask(
     common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
     for _, after in sides:
         if after.key in decided:
-            actions, refused = _actions(decided[after.key]), decided[after.key].decision.refused
-            yield replace(replayed.get(after.key) or _unknown(after, ""), actions=actions, refused=refused)
+            each = decided[after.key]
+            lacking = each.signals.sizes.lacks(new_sizes(after, changes.applied))
+            known = replayed.get(after.key) or _unknown(after, "")
+            yield replace(known, actions=_actions(each), refused=each.decision.refused, unlisted=lacking)
         elif (why := own.get(f"compute.strategies.{after.key}")) is not None:
             # Another cluster folder is named by the place of its ledger.
             is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED

@@ -41,6 +41,7 @@ from gitops.model.strategy import (
     StrategyRule,
     StrategyType,
     TargetSize,
+    sizes_of,
     type_of,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "TargetKind",
     "credits_text",
     "intended_rows",
+    "new_sizes",
     "observed_rows",
     "owned_rows",
     "read_strategies",
@@ -191,6 +193,12 @@ def rule_config(rule: StrategyRule) -> dict[str, Any]:
     """The values of a rule without its type, as JSON: the column `config` of the strategies of a target."""
     form: dict[str, Any] = _RULE.write(rule)
     return {name: value for name, value in form.items() if name != "type"}
+
+
+def new_sizes(declared: ComputeRules, applied: Iterable[ComputeRules]) -> tuple[str, ...]:
+    """The sizes that strategies of a compute cluster name, and no applied strategy of their target does."""
+    known = {size for each in applied if each.target.name == declared.target.name for size in sizes_of(each.rules)}
+    return tuple(size for size in sizes_of(declared.rules) if size not in known)
 
 
 def strategy_resources(clusters: Iterable[ComputeRules]) -> dict[Address, Resource]:

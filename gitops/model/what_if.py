@@ -59,9 +59,9 @@ class WhatIf:
     """What the declared strategies of one compute cluster would do, by its key and its name on the target.
 
     `said` is why nothing is known of it, with the code of a problem if there is one; the rest is then empty. `refused` says which
-    strategies want more than the limits permit. `before` and `after` are what the last `days` add up to when they are played with
-    the applied and with the declared strategies; both are None where the target recorded nothing. `assumed` is what the replay
-    takes for granted.
+    strategies want more than the limits permit. An apply refuses the strategies where a new size is `unlisted` on the target.
+    `before` and `after` are what the last `days` add up to when they are played with the applied and with the declared
+    strategies; both are None where the target recorded nothing. `assumed` is what the replay takes for granted.
     """
 
     key: str
@@ -69,6 +69,7 @@ class WhatIf:
     target: str
     actions: tuple[WhatIfAction, ...] = ()
     refused: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     said: str = ""
     code: Code | None = None
     before: Usage | None = None

@@ -28,15 +28,21 @@ def what_if_lines(found: Iterable[WhatIf]) -> list[str]:
 def what_if_rows(found: Iterable[WhatIf]) -> tuple[dict[str, Any], ...]:
     """Each compute cluster in words: `place`, `actions` with `sql` and `reasons`; or `said`, why there are none.
 
-    `refused` are the wishes beyond the limits. `played` compares the last days, with the command that says how they were played;
-    it is empty where the target recorded none.
+    `refused` are sizes that the target does not have, and the wishes beyond the limits. `played` compares the last days, with the
+    command that says how they were played; it is empty where the target recorded none.
     """
     return tuple(
         {
             "place": each.key if each.key == each.cluster else f"{each.key} ({each.cluster})",
             "actions": tuple({"sql": action.sql, "reasons": action.reasons} for action in each.actions),
             "said": _said(each),
-            "refused": tuple(f"left out: {wanted} ({Code.REPLICA_LIMIT_EXCEEDED})" for wanted in each.refused),
+            "refused": (
+                *(
+                    f"an apply refuses these strategies: target {each.target} has no size {size} ({Code.REPLICA_SIZE_INVALID})"
+                    for size in each.unlisted
+                ),
+                *(f"left out: {wanted} ({Code.REPLICA_LIMIT_EXCEEDED})" for wanted in each.refused),
+            ),
             "played": _played(each),
         }
         for each in found
@@ -74,6 +80,7 @@ def _form(each: WhatIf) -> dict[str, Any]:
         problem = {"code": None if each.code is None else each.code.value, "message": each.said}
         return {**form, "unknown": {name: value for name, value in problem.items() if value is not None}}
     form["refused"] = list(each.refused)
+    form |= {"unlisted_sizes": list(each.unlisted)} if each.unlisted else {}
     form["actions"] = [{"sql": action.sql, "reasons": list(action.reasons)} for action in each.actions]
     if each.before is not None and each.after is not None:
         sides = {"before": _usage(each.before), "after": _usage(each.after)}

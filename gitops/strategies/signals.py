@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime
 from functools import cached_property
@@ -57,6 +57,10 @@ class SizeTable:
     def rank(self, size: str) -> tuple[int, str]:
         """The place of a size in the order of sizes. One that the target does not list is larger than all that it does."""
         return self._ranks.get(size, len(self._ranks)), size
+
+    def lacks(self, sizes: Iterable[str]) -> tuple[str, ...]:
+        """Those of `sizes` that the target does not list; none where it lists nothing."""
+        return tuple(size for size in sizes if size not in self.credits) if self.credits else ()
 
     def up_to(self, largest: str) -> tuple[str, ...]:
         """The sizes of the target up to this one; none where it does not list it."""

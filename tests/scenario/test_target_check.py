@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gitops.apply.dry_run import dry_run
@@ -99,12 +97,23 @@ def test_a_dry_run_looks_and_writes_nothing(cluster):
     assert cluster.files() == files
 
 
+@pytest.mark.parametrize("atomic", [False, True], ids=["best-effort", "atomic"])
+def test_the_look_is_part_of_the_recorded_run(cluster, atomic):
+    cluster.serving["target_size"]["target_size"] = "100cc"
+    cluster.save()
+    assert codes(cluster.apply(atomic=atomic)) == []
+    ledger = cluster.ledger()
+    run = ledger.run_of(ledger.changeset_keys()[0])
+    assert run is not None
+    assert [node.id for node in run.nodes][:2] == ["target.prod", SIZE]
+
+
 def test_only_what_is_new_is_asked_for(cluster):
     cluster.world.sizes = type(cluster.world.sizes)({"25cc": 0.25})
     cluster.serving["max_replicas"] = 3
     cluster.save()
     assert codes(cluster.apply()) == []
-    assert json.loads(json.dumps(cluster.rows()["u1", "target_size"])) == {"target_size": "50cc", "cooldown_s": 0}
+    assert cluster.rows()["u1", "target_size"] == {"target_size": "50cc", "cooldown_s": 0}
 
 
 @pytest.mark.parametrize("spoil", ["url", "answer", "grant", "sizes"])

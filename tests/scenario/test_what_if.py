@@ -121,6 +121,16 @@ def test_without_anything_recorded_there_is_no_comparison(cluster):
     assert only(cluster.ask()).before is None
 
 
+def test_a_size_that_an_apply_would_refuse_is_named(cluster):
+    cluster.declare(serving={"target": "prod", "target_size": {"target_size": "51cc"}})
+    outcome = cluster.ask()
+    (found,) = outcome.what_if
+    assert found.unlisted == ("51cc",)
+    line = "    an apply refuses these strategies: target prod has no size 51cc (replica_size_invalid)"
+    assert line in to_text(outcome).splitlines()
+    assert envelope(outcome)["what_if"][0]["unlisted_sizes"] == ["51cc"]
+
+
 def test_strategies_that_go_decide_nothing_any_more(cluster):
     cluster.declare(serving=SERVING)
     cluster.apply()
