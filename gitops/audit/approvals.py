@@ -85,7 +85,7 @@ def _met(found: VerifiedEntry, listed: EntryChange) -> tuple[GateName, ...]:
     gate = rules_of(change.address).gate(change, survey([change_of(each) for each in found.entry.changes], (), ()))
     if gate is not None:
         return gate.met
-    lossy = GateName.LOSSY if change.address.kind is Kind.SCHEMA else GateName.WIDENING
+    lossy = GateName.WIDENING if change.address.kind is Kind.POLICY else GateName.LOSSY
     return (lossy,) if change.tier is Tier.REVERSIBLE else (GateName.IRREVERSIBLE,)
 
 

@@ -1,8 +1,9 @@
-"""Whether an entry records the gate of each policy that it lists as applied and that widens access: rules 1 and 2.
+"""Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 3.
 
 1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
    after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
 2. A policy that gives such a gain is not applied without a gate.
+3. Neither is a strategy that drops a replica before the new one is created, where the rules gate what is lossy.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from gitops.git.port import GitReader
 from gitops.ledger.chain import VerifiedEntry
 from gitops.ledger.layout import blob_key
 from gitops.model.address import Address, Kind
-from gitops.model.change import Disposition
+from gitops.model.change import Disposition, GateName
 from gitops.model.ledger import LedgerState
+from gitops.model.resource import Resource
 from gitops.plan.access import AccessSource, access_between
 from gitops.plan.planner import widened_policies
 
-__all__ = ["check_policies"]
+__all__ = ["check_policies", "check_strategies"]
 
 
 def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
@@ -39,6 +41,29 @@ def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None
         if each.resource in widened and each.tier is None:
             detail = f"{each.resource} {widened[each.resource]}, and the entry records no gate"
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+
+
+def check_strategies(walk: Walk, found: VerifiedEntry) -> None:
+    """Apply rule 3 to one entry. Raises IntegrityError `ledger_change_unapproved`, `strategy_record_invalid`."""
+    quorum = found.before.quorum(found.entry.target.environment)
+    if GateName.LOSSY not in quorum.numbers:
+        return
+    applied = {
+        each.resource: each.after
+        for each in found.entry.changes
+        if each.resource.kind is Kind.STRATEGY
+        and each.disposition == Disposition.APPLIED
+        and each.after is not None
+        and each.tier is None
+    }
+    if not applied:
+        return
+    from gitops.model.compute import drops_first
+
+    texts = {name: walk.reader.read(found.commit.tree, blob_key(name, after) or "") for name, after in applied.items()}
+    for name in sorted(drops_first(Resource(name, applied[name], data=text) for name, text in texts.items() if text)):
+        detail = f"{name} drops a replica before the new one is created, and the entry records no gate"
+        raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
 
 
 def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:

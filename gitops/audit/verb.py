@@ -30,7 +30,7 @@ from gitops.audit.adoption import check_adoption
 from gitops.audit.approvals import approved_addresses, check_approvals, check_debt_records
 from gitops.audit.heads import find_contradictions
 from gitops.audit.migrations import check_migrations
-from gitops.audit.policies import check_policies
+from gitops.audit.policies import check_policies, check_strategies
 from gitops.audit.report import AuditFinding, AuditReport, AuditWitnesses
 from gitops.audit.revocations import check_revocation_records, check_revocations, revocation_notes
 from gitops.audit.scope import check_place, check_scope
@@ -183,6 +183,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     check_source(walk, found, state, recorded)  # 8
     check_migrations(walk, found)  # 9
     check_policies(walk, found, state)  # 10
+    check_strategies(walk, found)
     for operation, begun in announced_operations(walk.reader, found, approved).items():
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gitops.config.rule_forms import Form, Refused, derived, mapping, optional, whole
+from gitops.config.rule_forms import Form, Refused, derived, mapping, optional, truth, whole
 from gitops.config.rule_problems import CHOSEN_KEY, Place
 from gitops.core.dataclass import dataclass
 from gitops.documents.forms import is_line
@@ -80,7 +80,10 @@ _COUNT = whole(1, 10_000)
 
 STRATEGIES: dict[str, Form[Any]] = {
     "target_size": optional(
-        mapping(TargetSize, {"target_size": SIZE, "replica_name": optional(SIZE), "cooldown_s": _COOLDOWN})
+        mapping(
+            TargetSize,
+            {"target_size": SIZE, "replica_name": optional(SIZE), "drop_first": truth, "cooldown_s": _COOLDOWN},
+        )
     ),
     "shrink_to_fit": optional(
         mapping(
@@ -105,6 +108,9 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
     if target is not None and burst is not None and target.target_size == burst.burst_replica_size:
         message = f"is target_size as well; a burst replica of size {target.target_size} would not help"
         problems.append((("burst", "burst_replica_size"), message))
+    if target is not None and target.drop_first and burst is not None:
+        message = "cannot stand beside drop_first: a cluster that may have one replica only gets no burst replica"
+        problems.append((("burst", CHOSEN_KEY), message))
     name = None if target is None else target.replica_name
     if name is not None and _is_taken(name, cluster, declared):
         message = f"'{name}' is a name that strategies or tools give to replicas of their own; choose another one"

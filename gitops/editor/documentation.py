@@ -122,6 +122,7 @@ compute.strategies.*.cluster | What the target calls it, where that has other ch
 compute.strategies.*.target_size | One replica of a size; once it is hydrated, none of other sizes.
 compute.strategies.*.target_size.target_size | The size, such as `50cc`.
 compute.strategies.*.target_size.replica_name | The name of the replica. Default: `r_SIZE`.
+compute.strategies.*.target_size.drop_first | Whether other replicas are dropped before it is created. Default: false.
 compute.strategies.*.target_size.cooldown_s | How many seconds the strategy rests after a decision. Default: 0.
 compute.strategies.*.shrink_to_fit | The smallest size that hydrates without crashing. Needs `experimental: true`.
 compute.strategies.*.shrink_to_fit.max_replica_size | The largest size that is tried.

@@ -50,7 +50,8 @@ class Tier(StrEnum):
 class GateName(StrEnum):
     """Why a change needs approvals; a change may meet several gates, and the largest of their numbers of people counts.
 
-    IRREVERSIBLE: no later plan can undo it. LOSSY: it removes rows, or values of them. WIDENING: a policy permits more.
+    IRREVERSIBLE: no later plan can undo it. LOSSY: it removes rows, or values of them, or the only replica of a compute cluster.
+    WIDENING: a policy permits more.
     """
 
     IRREVERSIBLE = "irreversible"

@@ -54,6 +54,7 @@ __all__ = [
     "StrategyText",
     "TargetKind",
     "credits_text",
+    "drops_first",
     "intended_rows",
     "new_sizes",
     "observed_rows",
@@ -160,7 +161,12 @@ _RULE = variants(
     {
         StrategyType.TARGET_SIZE.value: (
             TargetSize,
-            {"target_size": LINE, "replica_name": optional(LINE, written=False), **_COOLDOWN},
+            {
+                "target_size": LINE,
+                "replica_name": optional(LINE, written=False),
+                "drop_first": optional(BOOLEAN, default=False, written=False),
+                **_COOLDOWN,
+            },
         ),
         StrategyType.SHRINK_TO_FIT.value: (
             ShrinkToFit,
@@ -221,6 +227,12 @@ def read_strategy(address: Address, content: bytes) -> StrategyText:
     if type_of(found.rule).value != address.name:
         raise _invalid(address, f"the text is of a strategy {type_of(found.rule).value}")
     return found
+
+
+def drops_first(resources: Iterable[Resource]) -> frozenset[Address]:
+    """Those of the strategies that let a compute cluster be without a replica when it changes its size. Raises IntegrityError."""
+    rules = {each.address: read_strategy(each.address, each.content or b"").rule for each in resources}
+    return frozenset(name for name, rule in rules.items() if isinstance(rule, TargetSize) and rule.drop_first)
 
 
 def read_strategies(texts: Mapping[Address, bytes]) -> tuple[ComputeRules, ...]:

@@ -46,7 +46,8 @@ class Situation:
     `pending`: an interrupted operation of the graph is not settled. `created`, `deleted`: the graph itself is created or
     deleted by this plan. `schema_unsettled`: its schema is deleted, or created without its graph. `approved`: addresses
     whose gate is satisfied. `policy_graphs`: the ids of the graphs that a policy is bound to. `guarded`: those that it is
-    recorded to be bound to, None where the ledger does not say which. `givers`: per policy that takes a graph or the cluster, the
+    recorded to be bound to, None where the ledger does not say which. `gapped` are the strategies whose change lets a compute
+    cluster be without a replica. `givers`: per policy that takes a graph or the cluster, the
     policies that let go of it. `gates`: the gates that the rules have. `gated`: addresses whose change has a gate. `unread`:
     addresses whose data was not read for this plan, so that what is recorded of it may have changed. `widened` says per policy
     whose change needs an approval for it what that permits more.
@@ -60,6 +61,7 @@ class Situation:
     policy_graphs: Mapping[Address, tuple[str, ...]]
     gates: frozenset[str] = frozenset()
     gated: frozenset[Address] = frozenset()
+    gapped: frozenset[Address] = frozenset()
     unread: frozenset[Address] = frozenset()
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -321,6 +323,19 @@ class StrategyKind(ResourceKind):
     """Replica strategies: texts in the catalog, which the target follows once they are applied."""
 
     catalog_suffix = ".json"
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Applied together: those of one compute cluster or target have to agree, so all wait for an approval of one of them."""
+        if situation.is_shut(change.address):
+            return _NEEDS_APPROVAL
+        waits = any(situation.is_shut(each) for each in situation.gapped)
+        return _DEPENDENCY_WAITS if waits else _APPLIED
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """Where the rules list it, what drops the only replica before there is another: that comes back empty, and hydrates."""
+        if change.address not in situation.gapped or GateName.LOSSY not in situation.gates:
+            return None
+        return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
 
 
 class TrustKind(ResourceKind):

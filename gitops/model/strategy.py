@@ -37,11 +37,16 @@ class StrategyType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetSize:
-    """The cluster shall have a replica of this size, and none of another size once that one is hydrated."""
+    """The cluster shall have a replica of this size, and none of another size once that one is hydrated.
+
+    `drop_first` is for a cluster that may have one replica only: the others are dropped before the new one is created, so that
+    nothing serves until that is hydrated.
+    """
 
     target_size: str
     replica_name: str | None = None
     cooldown_s: int = 0
+    drop_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

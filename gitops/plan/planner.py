@@ -199,6 +199,11 @@ def _describe(
     situation = replace(
         situation, gates=frozenset(inputs.quorum.numbers), unread=inputs.unread, givers=givers, widened=widened
     )
+    if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
+        from gitops.model.compute import drops_first  # late, since few plans change strategies
+
+        gapped = drops_first(inputs.desired.resources[address] for address in strategies)
+        situation = replace(situation, gapped=gapped)
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(

@@ -3,8 +3,8 @@
 | node | what it waits for |
 | --- | --- |
 | decision of a strategy, where it wants an action | the decisions before it in its compute cluster (`strategy_order`) |
-| create of a replica | the decisions that want it (`replica_decision`) |
-| readiness of a compute cluster, where something is dropped that is not suspended | its creates (`replica_cover`) |
+| create of a replica | the decisions that want it (`replica_decision`), and the drops that come before it (`replica_gap`) |
+| readiness of a compute cluster, where something is dropped that needs a cover | its creates (`replica_cover`) |
 | drop of a replica | the decisions that want it (`replica_decision`), and the readiness (`replica_cover`) |
 
 A decision was made before there is a graph. Its node looks whether it still holds when the first statement is about to follow.
@@ -44,7 +44,7 @@ from gitops.model.strategy import StrategyType
 from gitops.plan.layers import layers
 from gitops.strategies.decision import ActionKind, Decision
 from gitops.strategies.port import AuditRow
-from gitops.strategies.rules import SUSPENDED
+from gitops.strategies.rules import GAP, SUSPENDED
 from gitops.strategies.signals import ComputeCluster, Signals
 from gitops.strategies.statements import create_replica, drop_replica
 
@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 _ORDER, _DECISION, _COVER = "strategy_order", "replica_decision", "replica_cover"
+_GAP = "replica_gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class TickAction:
 
     `compute` is the name of the compute cluster in `cluster.yaml`, `cluster` and `cluster_id` are those of the target. `by` are
     the strategies that wanted it, `signals` is the digest of what was decided on. `index` counts from 1 within the compute
-    cluster, which has `of` actions. `suspends` says that it needs no cover, since the cluster is idle.
+    cluster, which has `of` actions. `suspends` says that it needs no cover: the cluster is idle, or a gap is declared.
     """
 
     target: str
@@ -117,7 +118,8 @@ class TickAction:
 
 def actions_of(rules: ComputeRules, cluster: ComputeCluster, decision: Decision, signals: Signals) -> list[TickAction]:
     """The actions of a decision in their order."""
-    seen, suspends = signals_digest(signals), SUSPENDED in decision.desired.metadata
+    seen, metadata = signals_digest(signals), decision.desired.metadata
+    suspends = SUSPENDED in metadata or GAP in metadata
     return [
         TickAction(
             rules.target.name,
@@ -173,6 +175,7 @@ def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
         edges += [ExecEdge(before, after, _ORDER, compute) for before, after in pairwise(decided)]
         covered = [each.address for each in found if each.kind is ActionKind.DROP and not each.suspends]
         ready = f"{READINESS}.{place}"
+        gone: list[str] = []
         for each in found:
             if covered and each.address == covered[0]:
                 nodes.append(ExecNode(ready, READINESS, Action.UPDATE, len(nodes), locks, place))
@@ -181,6 +184,10 @@ def tick_graph(actions: Iterable[TickAction]) -> ExecutionGraph:
             nodes.append(ExecNode(each.address, REPLICA, action, len(nodes), locks, place, effect))
             for kind, words in each.decisions.items():
                 edges.append(ExecEdge(decision_id(compute, kind), each.address, _DECISION, words))
+            if made:
+                edges += [ExecEdge(name, each.address, _GAP, each.replica) for name in gone]
+            else:
+                gone.append(each.address)
             if made and covered:
                 edges.append(ExecEdge(each.address, ready, _COVER, each.replica))
         edges += [ExecEdge(ready, name, _COVER) for name in covered]

@@ -2,9 +2,9 @@
 
 1. The strategies run in order of priority, each on what the one before wants. The first begins with the cluster as it is.
 2. The guard, after each of them, so that the next sees what stays: no replica changes its size in place, and the last hydrated
-   replica stays, unless the cluster is suspended.
+   replica stays, unless the cluster is suspended, or `drop_first` is declared of it.
 3. The limits, after each of them as well: what a strategy wants is left out as a whole where its creates would be too much.
-4. Creates come first, smallest size first, then drops, by name.
+4. Creates come first, smallest size first, then drops, by name; with `drop_first` the drops come first.
 5. A strategy remembers a decision only where it leads to an action: a decision that the guard takes back starts no cooldown.
 
 The same arguments always give the same decision. Applied, and decided again on the same signals, it gives no further action.
@@ -20,7 +20,7 @@ from types import MappingProxyType
 from gitops.core.dataclass import dataclass
 from gitops.model.strategy import Limits, StrategyRule, StrategyType, type_of
 from gitops.strategies.desired import DesiredState, Reason
-from gitops.strategies.rules import STRATEGIES, SUSPENDED
+from gitops.strategies.rules import GAP, STRATEGIES, SUSPENDED
 from gitops.strategies.signals import ComputeCluster, ReplicaSpec, Signals
 from gitops.strategies.state import StrategyState
 
@@ -110,7 +110,7 @@ def _guarded(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -
             desired = desired.with_replica(name, there, GUARD, f"size_in_place: it keeps its size {there.size}")
     serving = cluster.replicas.keys() & signals.hydrated
     dropped = serving - desired.target_replicas.keys()
-    if dropped != serving or SUSPENDED in desired.metadata:
+    if dropped != serving or not desired.metadata.keys().isdisjoint((SUSPENDED, GAP)):
         return desired
     for name in sorted(dropped):
         text = "last_hydrated: no other replica of the cluster is hydrated"
@@ -121,21 +121,19 @@ def _guarded(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -
 def _actions(desired: DesiredState, cluster: ComputeCluster, signals: Signals) -> tuple[ReplicaAction, ...]:
     wanted, there = desired.target_replicas, cluster.replicas
     created = sorted(wanted.keys() - there.keys(), key=lambda name: (signals.sizes.rank(wanted[name].size), name))
-    return (
-        *(ReplicaAction(ActionKind.CREATE, name, wanted[name], desired.because(name)) for name in created),
-        *(
-            ReplicaAction(ActionKind.DROP, name, there[name], desired.because(name))
-            for name in sorted(there.keys() - wanted.keys())
-        ),
-    )
+    gone = sorted(there.keys() - wanted.keys())
+    creates = tuple(ReplicaAction(ActionKind.CREATE, name, wanted[name], desired.because(name)) for name in created)
+    drops = tuple(ReplicaAction(ActionKind.DROP, name, there[name], desired.because(name)) for name in gone)
+    return drops + creates if GAP in desired.metadata else creates + drops
 
 
 def _excess(wanted: DesiredState, cluster: ComputeCluster, signals: Signals, limits: Limits) -> str | None:
-    """Why there would be too much in the moment after the creates and before the drops; None if there would not be."""
+    """Why there would be too much after the creates, and before the drops unless these come first; None if there would not be."""
     created = [spec for name, spec in wanted.target_replicas.items() if name not in cluster.replicas]
     if not created:
         return None
-    specs = [*cluster.replicas.values(), *created]
+    kept = cluster.replicas.keys() & wanted.target_replicas.keys() if GAP in wanted.metadata else cluster.replicas
+    specs = [*(cluster.replicas[name] for name in sorted(kept)), *created]
     if len(specs) > limits.max_replicas:
         return f"{cluster.name} would have {len(specs)} replicas, more than its {limits.max_replicas}"
     if limits.max_credits_per_hour is None:

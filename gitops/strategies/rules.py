@@ -18,7 +18,7 @@ from gitops.strategies.desired import DesiredState
 from gitops.strategies.signals import NO_CRASHES, ComputeCluster, ReplicaSpec, Signals
 from gitops.strategies.state import PendingReplica, StrategyState
 
-__all__ = ["STRATEGIES", "SUSPENDED", "Strategy", "burst_name"]
+__all__ = ["GAP", "STRATEGIES", "SUSPENDED", "Strategy", "burst_name"]
 
 Strategy: TypeAlias = Callable[
     [DesiredState, StrategyState, Any, Signals, ComputeCluster], tuple[DesiredState, StrategyState]
@@ -26,6 +26,8 @@ Strategy: TypeAlias = Callable[
 
 SUSPENDED = "suspended"
 """The key of the metadata of a desired state that is empty because the cluster is idle."""
+GAP = "gap"
+"""The key of the metadata of a desired state whose replica is created after the others are dropped, as it was declared."""
 
 _FAILURES_COUNT_FOR = timedelta(hours=1)
 
@@ -38,7 +40,10 @@ def burst_name(cluster: str) -> str:
 def target_size(
     desired: DesiredState, state: StrategyState, rule: TargetSize, signals: Signals, cluster: ComputeCluster
 ) -> tuple[DesiredState, StrategyState]:
-    """A replica of the size, whatever its name, but not the one that `burst` will remove; once it is hydrated, no others."""
+    """A replica of the size, whatever its name, but not the one that `burst` will remove; once it is hydrated, no others.
+
+    With `drop_first` no others from then on, but only for a size that the target has: nothing goes for one that never comes.
+    """
     by, size = StrategyType.TARGET_SIZE.value, rule.target_size
     fitting = [name for name in desired.names(size=size) if name != burst_name(cluster.name)]
     if fitting:
@@ -50,6 +55,10 @@ def target_size(
         text = f"recreating the replica of size {size}, which is gone" if again else f"no replica has size {size}"
         name = _free_name(rule.replica_name or f"r_{size}", desired.target_replicas)
         pending = PendingReplica(name, size, signals.now)
+        if rule.drop_first and desired.target_replicas and size in signals.sizes.credits:
+            room = f"drop_first: it makes room for a replica of size {size}"
+            desired = desired.without(desired.names(), by, room)
+            desired = replace(desired, metadata=MappingProxyType({**desired.metadata, GAP: room}))
         return desired.with_replica(name, ReplicaSpec(size), by, text), _decided(state, signals, pending=pending)
     others = desired.target_replicas.keys() - set(fitting)
     ready = [name for name in fitting if name in signals.hydrated]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gitops.model.strategy import Burst, IdleSuspend, ShrinkToFit, StrategyRule, StrategyType, TargetSize, type_of
 from gitops.strategies.decision import ActionKind, Decision, Limits, decide
-from gitops.strategies.rules import SUSPENDED, burst_name
+from gitops.strategies.rules import GAP, SUSPENDED, burst_name
 from gitops.strategies.signals import ComputeCluster, Crashes, ReplicaSpec, Signals
 from gitops.strategies.state import STATE_VERSION, PendingReplica, StrategyState, read_payload
 from tests.support.strategies import NOW, SIZES, ago
@@ -23,7 +23,8 @@ sizes = st.sampled_from((*SIZES.credits, "medium"))
 names = st.sampled_from(("main", "main_2", "r_25cc", "r_50cc", "c_25cc", "c_50cc", "c_burst", "other"))
 cooldowns = st.sampled_from((0, 0, 30, 600))
 times = st.integers(0, 4000).map(ago)
-target_sizes = st.builds(TargetSize, sizes, st.none() | names.filter(lambda name: name != "c_burst"), cooldowns)
+own_names = st.none() | names.filter(lambda name: name != "c_burst")
+target_sizes = st.builds(TargetSize, sizes, own_names, cooldowns, st.sampled_from((False, False, True)))
 shrinks = st.builds(ShrinkToFit, sizes, st.integers(1, 3), st.integers(1, 3), cooldowns)
 bursts = st.builds(Burst, sizes, cooldowns)
 suspends = st.builds(IdleSuspend, st.integers(1, 2000), cooldowns)
@@ -34,6 +35,8 @@ def rule_sets(draw: st.DrawFn) -> list[StrategyRule]:
     """What may be declared together."""
     first = draw(st.none() | target_sizes | shrinks)
     burst = draw(st.none() | bursts.filter(lambda rule: rule.burst_replica_size != getattr(first, "target_size", None)))
+    if getattr(first, "drop_first", False):
+        burst = None
     return [rule for rule in (first, burst, draw(st.none() | suspends)) if rule is not None]
 
 
@@ -96,10 +99,12 @@ def test_a_hydrated_replica_is_left_unless_the_cluster_is_suspended(world: World
     made = decide(cluster, rules, states, signals, FREE)
     serving = cluster.replicas.keys() & signals.hydrated
     left = applied(cluster, made).replicas
-    if serving and not serving & left.keys():
+    if serving and not serving & left.keys() and left:
+        assert any(isinstance(rule, TargetSize) and rule.drop_first for rule in rules)
+        assert [each.kind for each in made.actions][-1] is ActionKind.CREATE
+    elif serving and not serving & left.keys():
         idle = [rule for rule in rules if isinstance(rule, IdleSuspend)]
         assert idle
-        assert not left
         assert made.desired.metadata[SUSPENDED]
         assert signals.last_activity is None or (NOW - signals.last_activity).total_seconds() > idle[0].idle_after_s
     assert all(left[name] == spec for name, spec in cluster.replicas.items() if name in left)
@@ -133,9 +138,12 @@ def test_a_decision_that_was_applied_asks_for_nothing_more(world: World) -> None
 @given(worlds())
 def test_actions_have_one_order_and_a_reason_each(world: World) -> None:
     cluster, rules, states, signals = world
-    actions = decide(cluster, rules, states, signals, FREE).actions
+    made = decide(cluster, rules, states, signals, FREE)
+    actions, drops = made.actions, -1 if GAP in made.desired.metadata else 1
     keys = [
-        (0, SIZES.rank(each.spec.size), each.replica) if each.kind is ActionKind.CREATE else (1, (0, ""), each.replica)
+        (0, SIZES.rank(each.spec.size), each.replica)
+        if each.kind is ActionKind.CREATE
+        else (drops, (0, ""), each.replica)
         for each in actions
     ]
     assert keys == sorted(keys)

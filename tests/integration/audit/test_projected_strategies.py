@@ -17,7 +17,7 @@ from gitops.model.ledger import EntryKind
 from gitops.model.outcome import PlanOutcome
 from gitops.model.undo import Undo
 from gitops.plan.plan import plan
-from tests.support.audited import MAIN, Life, declared, person
+from tests.support.audited import CONFIG, MAIN, Life, declared, person
 from tests.support.cluster import codes
 from tests.support.memory_target import MemoryTarget
 from tests.support.target_world import TargetWorld, fresh_world
@@ -119,3 +119,23 @@ def test_strategies_go_back_with_their_rows(tmp_path):
     applied(life, world)
     assert rows(world) == small
     assert life.audit(life.chain()[-1]).findings == ()
+
+
+def test_a_gap_is_applied_with_an_approval_and_an_entry_without_one_is_found(tmp_path, monkeypatch):
+    life, world = Life(tmp_path, config=CONFIG + "  gates: [lossy]\n"), TargetWorld()
+    world.add_cluster("serving")
+    life.begin()
+    gap = SECTION.replace(b"50cc}", b"50cc, drop_first: true}")
+    life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + gap})
+    applied(life, world)
+    assert not world.strategy_rows
+    life.approve("ada", ADDRESS)
+    applied(life, world)
+    assert rows(world)["target_size"]["drop_first"] is True
+    assert life.audit(life.chain()[-1]).findings == ()
+    with monkeypatch.context() as other_program:
+        other_program.setattr("gitops.model.compute.drops_first", lambda _: frozenset())
+        life.change("dora", {"cluster/cluster.yaml": declared("notes", "legacy") + gap.replace(b"50cc", b"100cc")})
+        applied(life, world)
+    assert rows(world)["target_size"]["target_size"] == "100cc"
+    assert [each.code for each in life.audit(life.chain()[-1]).findings] == ["ledger_change_unapproved"]

@@ -26,6 +26,16 @@ ACTIONS = [
 ]
 
 
+def test_with_a_gap_a_create_waits_for_the_drops_before_it() -> None:
+    gap = [
+        action("single", DROP, "main", 1, "target_size: drop_first", suspends=True),
+        action("single", CREATE, "main_2", 2, "target_size: no replica has size 50cc", suspends=True),
+    ]
+    lines = to_text(tick_graph(gap)).splitlines()
+    assert "  replica.prod.single.main -> replica.prod.single.main_2 [replica_gap: main_2]" in lines
+    assert not [line for line in lines if "readiness" in line]
+
+
 def test_every_edge_says_why() -> None:
     assert to_text(tick_graph(ACTIONS)) == textwrap.dedent(
         """\

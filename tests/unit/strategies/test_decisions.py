@@ -50,6 +50,15 @@ def test_a_limit_of_replicas_counts_those_that_will_be_dropped_later() -> None:
     assert made.refused == ("target_size: c would have 3 replicas, more than its 2",)
 
 
+def test_with_drop_first_nothing_goes_for_a_size_that_cannot_come_and_limits_count_what_stays() -> None:
+    replicas = {"a": "25cc*"}
+    unknown = rules({"target_size": {"target_size": "51cc", "drop_first": True}})
+    assert lines(decide(cluster(replicas), unknown, {}, signals(replicas), Limits()).actions) == ["create r_51cc 51cc"]
+    wanted = rules({"target_size": {"target_size": "100cc", "drop_first": True}})
+    made = decide(cluster(replicas), wanted, {}, signals(replicas), Limits(max_replicas=1))
+    assert (lines(made.actions), made.refused) == (["drop a", "create r_100cc 100cc"], ())
+
+
 @pytest.mark.parametrize(("limit", "permitted"), [(1.25, True), (1.24, False)])
 def test_a_limit_of_credits_is_that_of_all_replicas_together(limit: float, permitted: bool) -> None:
     replicas = {"a": "25cc*"}
