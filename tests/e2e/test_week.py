@@ -38,7 +38,9 @@ def test_a_short_week(week: Week) -> None:
             assert _unread(step, page) == [], page
 
 
+# 26 steps: on a busy machine they take longer than one test may by default.
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_whole_week(week: Week) -> None:
     for number, step in enumerate(steps(), start=1):
         if step.only in (None, week.team.name):
