@@ -21,12 +21,12 @@ WANTED = st.lists(st.sampled_from(list(StrategyType)), min_size=1, max_size=2, u
 
 @st.composite
 def actions(draw: st.DrawFn) -> list[TickAction]:
-    """The actions of a tick on two targets: creates before drops in each compute cluster."""
+    """The actions of a tick on two targets: in each compute cluster creates before drops, or with a gap drops before creates."""
     found = []
     for compute in ("a", "b", "c")[: draw(st.integers(0, 3))]:
         target, suspends = draw(st.sampled_from(["p", "q"])), draw(st.booleans())
-        created = 0 if suspends else draw(st.integers(0, 2))
-        kinds = [ActionKind.CREATE] * created + [ActionKind.DROP] * draw(st.integers(0, 3))
+        created, dropped = [ActionKind.CREATE] * draw(st.integers(0, 2)), [ActionKind.DROP] * draw(st.integers(0, 3))
+        kinds = [*dropped, *created] if suspends else [*created, *dropped]
         for index, kind in enumerate(kinds, 1):
             by = tuple(each.value for each in draw(WANTED))
             reasons = tuple(f"{each}: because of {index}" for each in by)
@@ -81,6 +81,8 @@ def test_what_covers_a_drop_comes_first_and_a_statement_after_all_decisions(run)
         if action.kind is ActionKind.DROP and not action.suspends:
             earlier += [n.id for n in near if n.kind == READINESS or n.action is Action.CREATE]
             assert any(n.kind == READINESS for n in near)
+        if action.kind is ActionKind.CREATE and action.suspends:
+            earlier += [n.id for n in near if n.action is Action.DELETE]
         for name in earlier:
             assert ends[name] < starts[action.address]
             assert endings[name].succeeded
