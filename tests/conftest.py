@@ -74,6 +74,8 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
+        # As in a command, from the first test on: most of what tests allocate goes without a collection.
+        gc.set_threshold(400_000, 20, 20)
         gc.enable()
 
 

@@ -138,7 +138,6 @@ def codes(form: dict) -> list[str]:
     return [d["code"] for d in form["diagnostics"]]
 
 
-@pytest.mark.journey
 def test_a_life_in_text(gitops, cluster, folder):
     at = ("--config", folder)
     assert first(gitops("validate", *at)) == "cluster config valid: 4 resource(s), 4 dependency edge(s)"

@@ -91,7 +91,6 @@ def test_commit_msg_refuses_an_approval_made_by_hand_and_takes_words(clone: Loop
     _commit(clone, "--allow-empty", "-m", "Words", "-m", "Signed-off-by: Alice <alice@people.example>")
 
 
-@pytest.mark.journey
 def test_pre_push_plans_against_the_ledger(clone: Loop) -> None:
     broken = clone.commit("alice", {"cluster/notes.gq": BROKEN_QUERY}, away=True)
     _refused(clone.push("alice", f"{broken}:refs/heads/topic", check=False), "query_typecheck_error", "notes.gq:3:")
