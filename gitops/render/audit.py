@@ -92,6 +92,8 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         facts.append(f"{len(record.owed)} debt(s) open")
     facts.append(f"signature {record.signature}")
     lines = ["  ".join(facts)]
+    if entry.kind is EntryKind.CHANGESET and entry.changeset is not None:
+        lines.append(f"  what happened: gitops changeset show {entry.changeset}")
     derived = [change.resource for change in entry.changes if change.disposition == Disposition.DERIVED]
     follow = record.republished.union(derived)
     shown = [change for change in entry.changes if change.resource not in follow]

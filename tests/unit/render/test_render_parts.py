@@ -36,7 +36,7 @@ from gitops.language.schema.steps import (
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
-from gitops.model.ledger import EntryChange
+from gitops.model.ledger import EntryChange, EntryKind
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.render.audit import log_text
@@ -401,6 +401,14 @@ def test_a_log_lists_few_changes_of_an_entry_and_all_that_a_person_decided():
     assert "  and 21 more changes; -v lists them" in short
     assert len(full) == 1 + 30 + len(entry.changes)
     assert {line for line in full if "approved by" in line or "blocked" in line} <= set(short)
+
+
+def test_a_log_says_where_to_read_what_became_of_a_changeset():
+    (record,) = (each for each in RECORDS if each.entry is not None and each.entry.number == 4)
+    key = "chs-abcdefgh234567ab"
+    entry = replace(record.entry, kind=EntryKind.CHANGESET, changeset=key, changes=())
+    assert f"  what happened: gitops changeset show {key}" in log_text([replace(record, entry=entry)]).splitlines()
+    assert key not in log_text([replace(record, entry=replace(entry, kind=EntryKind.APPLY))])
 
 
 def test_where_several_changes_failed_the_report_says_which_was_first_in_time():
