@@ -60,13 +60,12 @@ def _project(current: Session, target: ComputeTarget, rules: Sequence[ComputeRul
                 raise ConflictError(Code.ALREADY_RUNNING, "another run is at work on the target")
             changes = reconcile(current, opened, target.name, rules)
         for each in rules:
-            place = f"compute.strategies.{each.key}"
             if (owner := changes.claimed.get(each.key)) is not None:
                 detail = claimed_message(each, owner)
-                current.problems.add(Code.COMPUTE_CLUSTER_CLAIMED, place, detail, severity=Severity.WARNING)
+                current.problems.add(Code.COMPUTE_CLUSTER_CLAIMED, each.place, detail, severity=Severity.WARNING)
             elif each in changes.missing:
                 detail = f"target {target.name} has no compute cluster {each.cluster}"
-                current.problems.add(Code.COMPUTE_CLUSTER_MISSING, place, detail, severity=Severity.WARNING)
+                current.problems.add(Code.COMPUTE_CLUSTER_MISSING, each.place, detail, severity=Severity.WARNING)
     except GitopsError as error:
         fix = error.fix or remedy(error.code, place_of(target.name))
         if waiting:

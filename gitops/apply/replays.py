@@ -105,7 +105,7 @@ def _replay(
     for _, rules in sides:
         if rules.cluster not in there:
             detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"
-            problems.add(Code.COMPUTE_CLUSTER_MISSING, f"compute.strategies.{rules.key}", detail)
+            problems.add(Code.COMPUTE_CLUSTER_MISSING, rules.place, detail)
     chosen = [each for each in sides if each[1].cluster in there]
     clusters = [there[rules.cluster] for _, rules in chosen]
     signals = target.observe(clusters, now=until, lookback=timedelta(0))

@@ -125,8 +125,7 @@ def _on_targets(
                         claimed = claims_on(target, chosen, own_names(current))
                         for each in chosen:
                             if (owner := claimed.get(each.key)) is not None:
-                                place = f"compute.strategies.{each.key}"
-                                problems.add(Code.COMPUTE_CLUSTER_CLAIMED, place, claimed_message(each, owner))
+                                problems.add(Code.COMPUTE_CLUSTER_CLAIMED, each.place, claimed_message(each, owner))
                         done[name] = work(name, target, [each for each in chosen if each.key not in claimed])
                     except GitopsError as error:
                         problems.add_error(error)

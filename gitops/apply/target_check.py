@@ -22,36 +22,38 @@ from gitops.core.errors import GitopsError
 from gitops.model.compute import ComputeRules, new_sizes
 from gitops.model.node_kind import TARGET
 from gitops.model.plan import ExecNode, NodeOutcome, NodeResult
-from gitops.plan.strategies import applied_rules, declared_rules
 
 __all__ = ["check_target"]
 
 
 def check_target(current: Session, node: ExecNode, *, sound: NodeOutcome) -> NodeResult:
     """Look at the target of a node, by the table of this module; `sound` is how it ends if that is nothing against the run."""
+    from gitops.plan.strategies import applied_rules, declared_rules  # late, since few runs change strategies
+
     problems = Diagnostics()
     with suppress(GitopsError):
         declared = [each for each in declared_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
-        _look(current, declared, problems)
+        applied = [each for each in applied_rules(current) if f"{TARGET}.{each.target.name}" == node.id]
+        _look(current, declared, applied, problems)
     return NodeResult(node.id, NodeOutcome.FAILED if problems.has_errors else sound, tuple(problems))
 
 
-def _look(current: Session, declared: Sequence[ComputeRules], problems: Diagnostics) -> None:
+def _look(
+    current: Session, declared: Sequence[ComputeRules], applied: Sequence[ComputeRules], problems: Diagnostics
+) -> None:
     """Report what the target says of what is new in its strategies. Raises GitopsError where it cannot be asked."""
     target, opening = declared[0].target, current.workspace.open_target
-    applied = [each for each in applied_rules(current) if each.target.name == target.name]
     begun = {each.cluster for each in applied}
     first = [each for each in declared if each.cluster not in begun]
-    sizes = {each.key: new_sizes(each, applied) for each in declared}
+    sizes = {each.place: new_sizes(each, applied) for each in declared}
     if opening is None or not (first or any(sizes.values())):
         return
     with opening(target) as opened:
         clusters, listed = opened.clusters(), opened.sizes()
-    for key, size in ((key, size) for key, named in sizes.items() for size in listed.lacks(named)):
+    for place, size in ((place, size) for place, named in sizes.items() for size in listed.lacks(named)):
         detail = f"target {target.name} has no size {size}; it has {', '.join(list(listed.credits)[:20])}"
-        problems.add(Code.REPLICA_SIZE_INVALID, f"compute.strategies.{key}", detail)
+        problems.add(Code.REPLICA_SIZE_INVALID, place, detail)
     for each in first:
         if (there := clusters.get(each.cluster)) is not None and there.managed:
             detail = f"{each.cluster} is managed: target {target.name} makes its replicas by itself, and no tick does"
-            place = f"compute.strategies.{each.key}"
-            problems.add(Code.COMPUTE_CLUSTER_MANAGED, place, detail, severity=Severity.WARNING)
+            problems.add(Code.COMPUTE_CLUSTER_MANAGED, each.place, detail, severity=Severity.WARNING)

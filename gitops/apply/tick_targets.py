@@ -82,8 +82,8 @@ def lock_targets(
     """Connect to targets and take their locks; one that is busy or does not answer is reported, and left out.
 
     One that is busy has a run of this or of another cluster folder at work. A target without locks is protected by the lock of
-    the ledger alone. What is `scheduled` comes again, so that a busy target is no
-    error of it. Raises UsageError where a target cannot be opened as the command line and the environment are.
+    the ledger alone. What is `scheduled` comes again, so a busy target is a warning of it, and an error otherwise. Raises
+    UsageError where a target cannot be opened as the command line and the environment are.
     """
     opened = {}
     for name, clusters in rules.items():
@@ -131,42 +131,38 @@ def decide_all(
         seen = signals.get(cluster.cluster_id)
         if seen is None:
             detail = f"the target reports nothing about {cluster.name}"
-            problems.add(Code.SIGNAL_UNAVAILABLE, _place(rules), detail)
+            problems.add(Code.SIGNAL_UNAVAILABLE, rules.place, detail)
             continue
         try:
             decision = decide(cluster, rules.rules, known, seen, rules.limits)
         except Exception as error:  # noqa: BLE001 - of this compute cluster alone
             detail = f"{type(error).__name__} was raised while its strategies decided"
-            problems.add(Code.INTERNAL_ERROR, _place(rules), detail)
+            problems.add(Code.INTERNAL_ERROR, rules.place, detail)
         else:
             for detail in decision.refused:
-                problems.add(Code.REPLICA_LIMIT_EXCEEDED, _place(rules), detail)
+                problems.add(Code.REPLICA_LIMIT_EXCEEDED, rules.place, detail)
             for rule in rules.rules:
                 # Any other size that is not known is refused with the statement that has it.
                 if isinstance(rule, ShrinkToFit) and rule.max_replica_size not in seen.sizes.credits:
                     detail = f"target {rules.target.name} does not list the size {rule.max_replica_size}, so nothing is tried"
-                    problems.add(Code.REPLICA_SIZE_INVALID, f"{_place(rules)}.shrink_to_fit.max_replica_size", detail)
+                    problems.add(Code.REPLICA_SIZE_INVALID, f"{rules.place}.shrink_to_fit.max_replica_size", detail)
             yield Decided(rules, cluster, seen, known, decision)
-
-
-def _place(rules: ComputeRules) -> str:
-    return f"compute.strategies.{rules.key}"
 
 
 def _is_usable(
     rules: ComputeRules, found: Mapping[str, ComputeCluster], claimed: Mapping[str, str], problems: Diagnostics
 ) -> bool:
     if (owner := claimed.get(rules.key)) is not None:
-        problems.add(Code.COMPUTE_CLUSTER_CLAIMED, _place(rules), claimed_message(rules, owner))
+        problems.add(Code.COMPUTE_CLUSTER_CLAIMED, rules.place, claimed_message(rules, owner))
         return False
     cluster = found.get(rules.cluster)
     if cluster is None:
         detail = f"target {rules.target.name} has no compute cluster {rules.cluster}"
-        problems.add(Code.COMPUTE_CLUSTER_MISSING, _place(rules), detail)
+        problems.add(Code.COMPUTE_CLUSTER_MISSING, rules.place, detail)
         return False
     if cluster.managed:
         detail = f"{rules.cluster} is managed: target {rules.target.name} makes its replicas by itself"
-        problems.add(Code.COMPUTE_CLUSTER_MANAGED, _place(rules), detail)
+        problems.add(Code.COMPUTE_CLUSTER_MANAGED, rules.place, detail)
         return False
     return True
 

@@ -104,7 +104,7 @@ def _ask(
             )
     except GitopsError as error:
         problems.add(error.code, error.path or place_of(target.name), error.detail)
-    places = {f"compute.strategies.{after.key}" for _, after in sides}
+    places = {after.place for _, after in sides}
     own = {each.path: each for each in problems if each.path in places}
     # What a target or its driver says may name a host: of that, comments show the code alone.
     common = next((each.code for each in problems if each.path not in places), Code.SIGNAL_UNAVAILABLE)
@@ -114,7 +114,7 @@ def _ask(
             lacking = each.signals.sizes.lacks(new_sizes(after, changes.applied))
             known = replayed.get(after.key) or _unknown(after, "")
             yield replace(known, actions=_actions(each), refused=each.decision.refused, unlisted=lacking)
-        elif (why := own.get(f"compute.strategies.{after.key}")) is not None:
+        elif (why := own.get(after.place)) is not None:
             # Another cluster folder is named by the place of its ledger.
             is_claimed = why.code is Code.COMPUTE_CLUSTER_CLAIMED
             yield _unknown(after, REGISTRY[why.code].summary if is_claimed else why.message, why.code)

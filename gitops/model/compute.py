@@ -114,6 +114,11 @@ class ComputeRules:
     rules: tuple[StrategyRule, ...]
     limits: Limits = Limits()
 
+    @property
+    def place(self) -> str:
+        """Where `cluster.yaml` declares them, as messages name it."""
+        return f"compute.strategies.{self.key}"
+
 
 @dataclass(frozen=True, slots=True)
 class OwnedRow:

@@ -34,7 +34,6 @@ from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
 from gitops.plan.graph import build_graph
 from gitops.plan.locks import bindings_of, givers_of, lock_claims
-from gitops.plan.targets import strategy_targets, with_targets
 from gitops.plan.undo import undo_graph, undoings
 
 _NOTHING: Mapping[Address, AppliedResource] = MappingProxyType({})
@@ -156,7 +155,10 @@ def _execution_graph(
         bindings=bindings,
         locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
     )
-    graph = with_targets(graph, strategy_targets(changes, desired))
+    if of_kind((change.address for change in changes), Kind.STRATEGY):
+        from gitops.plan.targets import strategy_targets, with_targets  # late, like `drops_first`
+
+        graph = with_targets(graph, strategy_targets(changes, desired))
     return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
 
 
@@ -202,8 +204,7 @@ def _describe(
     if strategies := of_kind((c.address for c in changes if c.after), Kind.STRATEGY):
         from gitops.model.compute import drops_first  # late, since few plans change strategies
 
-        gapped = drops_first(inputs.desired.resources[address] for address in strategies)
-        situation = replace(situation, gapped=gapped)
+        situation = replace(situation, gapped=drops_first(inputs.desired.resources[each] for each in strategies))
     found = {change.address: rules_of(change.address).gate(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(
