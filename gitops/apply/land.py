@@ -11,7 +11,7 @@ from gitops.apply.settle import Settlement, settle
 from gitops.approvals.decisions import with_debts
 from gitops.cluster.session import Session
 from gitops.cluster.workspace import DISARMED, Governance
-from gitops.config.sound import SoundRecord
+from gitops.config.sound import SoundRecord, sound_record
 from gitops.core.dataclass import dataclass
 from gitops.ledger.port import LedgerWrite
 from gitops.model.approval import Approval
@@ -56,11 +56,16 @@ class StateWrite:
             enters_force = governance is not None and (current.view.trust is None or settled.trust_applied)
             trust = governance.trust_files if governance is not None and enters_force else None
             consumed = (*settled.consumed, *self.recovered)
-            write = LedgerWrite(self.state, entry, retired, consumed, trust, _sound(current), drafts)
+            write = LedgerWrite(self.state, entry, retired, consumed, trust, self._sound(current), drafts)
             current.view = ledger.commit(current.view, write)
         elif retired or drafts:
             current.view = ledger.retire(current.view, retired, entry, drafts)
         run.journal.written()
+
+    def _sound(self, current: Session) -> SoundRecord | None:
+        """The graphs that later runs need not read again; None where the compiler of this program is not known."""
+        vouched, loaded = current.workspace.vouched, current.loaded
+        return None if vouched is None else sound_record(vouched, loaded.sound, loaded.digests(), self.state.digests())
 
 
 def settle_run(run: Run, results: Iterable[NodeResult]) -> Settlement:
@@ -94,12 +99,6 @@ def settled_intents(run: Run, results: Iterable[NodeResult]) -> tuple[str, ...]:
         if not result.outcome.failed or result.facts.get(DISARMED):
             retire += run.operations([result.node_id])
     return tuple(retire)
-
-
-def _sound(current: Session) -> SoundRecord | None:
-    """The graphs that later runs need not read again; None where the compiler of this program is not known."""
-    vouched = current.workspace.vouched
-    return None if vouched is None else SoundRecord(vouched.compiler, vouched.folder, current.loaded.sound)
 
 
 def _moves_on(

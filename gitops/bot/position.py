@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from gitops.config.sound import ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
+from gitops.config.sound import ComparedFolder, ContentTree, LedgerGraphs, PlainFolder, VouchedGraphs
 from gitops.core.dataclass import dataclass
 from gitops.model.change import Tier
 from gitops.model.ledger import Debt
@@ -37,7 +37,7 @@ class LedgerPosition:
         record = self.graphs.record
         return None if record is None or record.compiler != compiler else record.folder
 
-    def vouched(self, tree: ContentTree, compiler: str | None, folder: PlainFolder) -> VouchedGraphs | None:
+    def vouched(self, tree: ContentTree, compiler: str | None, folder: ComparedFolder) -> VouchedGraphs | None:
         """The graphs of a folder of the cluster that the ledger vouches for; None if the compiler is not known."""
         return None if compiler is None else VouchedGraphs(tree, compiler, self.graphs, folder)
 

@@ -9,20 +9,27 @@ A graph that is as it was is neither read nor compiled. It is as it was if these
 
 One digest covers 1 and 2; the compiler is recorded once for all graphs. What a record says of other files, of another declaration
 or for another state has another digest, so it is not believed. Only a verified entry of a ledger is asked for a record.
+
+Where the state still has the resources of the record, and the folder was compared with the one that the record is about, no
+digest is made: a graph is as it was if neither `cluster.yaml` nor a path that its declaration names differs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from gitops.config.source import SourceError, StampedTree, normalize
+from gitops.config.declaration import CONFIG_FILE
+from gitops.config.source import SourceError, StampedTree, normalize, parents
 from gitops.core.canonical import digest
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address, Kind, graph_address, schema_address
 from gitops.model.resource import graph_composite
+
+Digests: TypeAlias = Mapping[Address, str]
+"""The digests of resources, in the order of their addresses."""
 
 
 class SoundGraph(NamedTuple):
@@ -40,16 +47,55 @@ class PlainFolder(NamedTuple):
     folders: int
 
 
+class FolderDifference(NamedTuple):
+    """Where a cluster folder differs from an earlier tree of it: paths of entries of another kind or id, added and removed ones.
+
+    Folders that are in both trees are compared entry by entry; below every other place of `places`, which are in `whole`, all
+    counts as different.
+    """
+
+    places: frozenset[str]
+    whole: frozenset[str]
+
+    def covers(self, place: str) -> bool:
+        """Whether something at or below a normalized path differs."""
+        if place == ".":
+            return bool(self.places)
+        return place in self.places or any(above in self.whole for above in parents(place))
+
+
+class ComparedFolder(NamedTuple):
+    """A plain folder, and where it differs from the one that the record of a ledger is about; None if they were not compared."""
+
+    plain: PlainFolder
+    difference: FolderDifference | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SoundRecord:
     """What one applied folder is known for: that it is plain, and its graphs that had no problems, by their ids.
 
-    `compiler` is the digest of the program that found this out.
+    `compiler` is the digest of the program that found this out, `basis` that of the graphs, of the resources in the state and of
+    the limit of a file: with these, the state has just what the folder gave for each of the graphs.
     """
 
     compiler: str
     folder: PlainFolder
     graphs: Mapping[str, SoundGraph]
+    basis: str = ""
+
+
+def sound_record(
+    vouched: VouchedGraphs, sound: Mapping[str, SoundGraph], given: Digests, recorded: Digests
+) -> SoundRecord:
+    """The record of a folder whose load found `sound` graphs and resources of the digests `given`.
+
+    Graphs of which the state has `recorded` others are left out: what it says of them is not what the folder gave.
+    """
+    behind = {address.graph for address, value in given.items() if recorded.get(address) != value}
+    behind |= {address.graph for address in recorded.keys() - given.keys()}
+    graphs = {graph: each for graph, each in sound.items() if graph not in behind}
+    return SoundRecord(vouched.compiler, vouched.folder, graphs, _basis(graphs, recorded, vouched.tree))
 
 
 class ContentTree(StampedTree, Protocol):
@@ -78,14 +124,14 @@ class LedgerGraphs:
     def __init__(self, record: SoundRecord | None, recorded: Mapping[Address, str]) -> None:
         """`recorded` are the digests of all resources."""
         self.record = record
-        self._recorded = recorded
+        self.recorded = recorded
         self._composites: dict[str, str | None] = {}
 
     @cached_property
     def digests(self) -> Mapping[str, Mapping[Address, str]]:
         """The recorded digests by graph, of what its declaration has. A restore is declared beside it, and read in any case."""
         found: dict[str, dict[Address, str]] = {}
-        for address, value in self._recorded.items():
+        for address, value in self.recorded.items():
             graph = address.graph
             if graph is not None and address.kind is not Kind.RESTORE:
                 found.setdefault(graph, {})[address] = value
@@ -101,21 +147,35 @@ class LedgerGraphs:
 class VouchedGraphs:
     """The graphs of the folder `tree` that a ledger vouches for."""
 
-    def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: PlainFolder) -> None:
-        """`compiler` is the one of this program; `folder` says that the folder itself is plain."""
+    def __init__(self, tree: ContentTree, compiler: str, ledger: LedgerGraphs, folder: ComparedFolder) -> None:
+        """`compiler` is the one of this program; `folder` says that the folder itself is plain, and where it differs."""
         self.tree = tree
         self.compiler = compiler
-        self.folder = folder
+        self.folder = folder.plain
         self._ledger = ledger
         self._graphs = {} if ledger.record is None or ledger.record.compiler != compiler else ledger.record.graphs
+        self._difference = folder.difference
+
+    @cached_property
+    def _same_declarations(self) -> FolderDifference | None:
+        """Where the folder differs, if the state has the resources of the record, and graphs are declared as they were."""
+        difference, record = self._difference, self._ledger.record
+        if record is None or difference is None or difference.covers(CONFIG_FILE):
+            return None
+        return difference if record.basis == _basis(record.graphs, self._ledger.recorded, self.tree) else None
 
     def find(self, graph: str, form: Mapping[str, Any]) -> VouchedGraph | None:
         """What is vouched for of a graph with this declaration, as in `config_form`; None if it has to be loaded."""
         record = self._graphs.get(graph)
         if record is None or graph not in self._ledger.digests:
             return None
-        composite = self._ledger.composite(graph)
-        if composite is None or record.digest != self._made_of(graph, form, composite):
+        difference = self._same_declarations
+        if difference is not None:
+            if any(place is None or difference.covers(place) for place in _places(form)):
+                return None
+        elif (composite := self._ledger.composite(graph)) is None or record.digest != self._made_of(
+            graph, form, composite
+        ):
             return None
         return VouchedGraph(record, self._ledger.digests[graph])
 
@@ -128,18 +188,34 @@ class VouchedGraphs:
         return None if composite is None else self._made_of(graph, form, composite)
 
     def _made_of(self, graph: str, form: Mapping[str, Any], composite: str) -> str | None:
-        listed = form["queries"]
-        if isinstance(listed, dict):
-            listed = [query["file"] for query in listed.values()]
-        found = []
-        for path in (form["schema"], *([listed] if isinstance(listed, str) else listed)):
-            try:
-                found.append(self.tree.object_id(normalize(path, confined=True)))
-            except SourceError:
-                return None
+        found = [None if place is None else self.tree.object_id(place) for place in _places(form)]
         # Any text may stand in a declaration, also one that UTF-8 cannot write: this form of JSON has all of them in ASCII.
         made_of = json.dumps([graph, form, found, composite, self.tree.limits.file_bytes]).encode()
         return None if None in found else digest(made_of)
+
+
+def _places(form: Mapping[str, Any]) -> Iterator[str | None]:
+    """The normalized paths that the declaration of a graph names; None for one that is refused."""
+    listed = form["queries"]
+    if isinstance(listed, dict):
+        listed = [query["file"] for query in listed.values()]
+    for path in (form["schema"], *([listed] if isinstance(listed, str) else listed)):
+        try:
+            yield normalize(path, confined=True)
+        except SourceError:
+            yield None
+
+
+def _basis(graphs: Mapping[str, SoundGraph], recorded: Digests, tree: ContentTree) -> str:
+    """One digest of a record's graphs, of the recorded resources, and of the limit by which files are read."""
+    made_of = (
+        str(tree.limits.file_bytes),
+        *graphs,
+        *(g.digest for g in graphs.values()),
+        *recorded,
+        *recorded.values(),
+    )
+    return digest("\n".join(made_of).encode(errors="surrogatepass"))
 
 
 def _composite(graph: str, digests: Mapping[Address, str]) -> str | None:

@@ -260,6 +260,7 @@ SOUND = Document(
             {
                 "compiler": DIGEST,
                 "folder": record(PlainFolder, {"tree": OBJECT_ID, "folders": integer(1)}),
+                "basis": optional(DIGEST, "", written=False),
                 "graphs": map_of(_SOUND_GRAPH, key=str),
             },
         ),

@@ -16,7 +16,7 @@ from gitops.apply.entries import make_entry
 from gitops.bot.position import LedgerPosition
 from gitops.cluster.session import Session
 from gitops.config.load import load_desired
-from gitops.config.sound import SoundRecord
+from gitops.config.sound import sound_record
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import LedgerWrite
 from gitops.model.ledger import AppliedResource, EntryKind, LedgerState, Status, StatusRecord
@@ -228,9 +228,6 @@ def _seed_ledger(loop: Loop, commit: str) -> None:
         trust_applied=True,
     )
     files = workspace.governance.trust_files
-    sound = (
-        None
-        if workspace.vouched is None
-        else SoundRecord(workspace.vouched.compiler, workspace.vouched.folder, loaded.sound)
-    )
+    digests, vouched = desired.digests(), workspace.vouched
+    sound = None if vouched is None else sound_record(vouched, loaded.sound, digests, digests)
     ledger.commit(view, LedgerWrite(state, entry, trust_files=files, sound=sound))

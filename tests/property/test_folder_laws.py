@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gitops.config.sound import ComparedFolder, FolderDifference
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.git.folders import require_plain
@@ -61,7 +62,7 @@ class Trees:
 
 def verdict(trees: Any, tree: str, known: Any = None) -> str:
     try:
-        return require_plain(trees, tree, "cluster", known).tree
+        return require_plain(trees, tree, "cluster", known).plain.tree
     except GitopsError as error:
         return f"{error.code}: {error.detail}"
 
@@ -70,7 +71,7 @@ def verdict(trees: Any, tree: str, known: Any = None) -> str:
 @given(old=_old, new=_any, merged=st.booleans(), gone=st.booleans())
 def test_a_known_folder_changes_no_verdict(old: Folder, new: Folder, merged: bool, gone: bool) -> None:
     trees: Any = Trees()
-    before = require_plain(trees, trees.add(old), "cluster")
+    before = require_plain(trees, trees.add(old), "cluster").plain
     after = trees.add({**old, **new} if merged else new)
     if gone:
         # The commit that was applied is not in this clone.
@@ -82,13 +83,44 @@ def test_a_known_folder_changes_no_verdict(old: Folder, new: Folder, merged: boo
 def test_only_what_differs_is_looked_at() -> None:
     trees: Any = Trees()
     old: Folder = {f"g{n}": {"queries": {"q.gq": n % 4}, "schema.pg": n} for n in range(50)}
-    before = require_plain(trees, trees.add(old), "cluster")
+    before = require_plain(trees, trees.add(old), "cluster").plain
     assert before.folders == 1 + 50 + 4
     trees.looked_at.clear()
-    after = require_plain(trees, trees.add({**old, "g7": {"queries": {"q.gq": 9}, "schema.pg": 1}}), "cluster", before)
+    changed: Folder = {**old, "g7": {"queries": {"q.gq": 9}, "schema.pg": 1}}
+    after, found = require_plain(trees, trees.add(changed), "cluster", before)
     # The folder, the graph and its queries, as they were and as they are.
     assert len(trees.looked_at) == 6
     assert after.folders == before.folders + 3
     trees.looked_at.clear()
-    assert require_plain(trees, after.tree, "cluster", after) == after
+    assert found == FolderDifference(
+        frozenset({"g7", "g7/queries", "g7/queries/q.gq", "g7/schema.pg"}),
+        frozenset({"g7/queries/q.gq", "g7/schema.pg"}),
+    )
+    again = require_plain(trees, after.tree, "cluster", after)
+    assert again == ComparedFolder(after, FolderDifference(frozenset(), frozenset()))
     assert trees.looked_at == []
+
+
+def _at(folder: Folder, place: str) -> Any:
+    found: Any = folder
+    for name in () if place == "." else place.split("/"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _places(folder: Folder) -> set[str]:
+    below = {f"{name}/{place}" for name, value in folder.items() if isinstance(value, dict) for place in _places(value)}
+    return {".", *folder, *(place.removesuffix("/.") for place in below)}
+
+
+@settings(max_examples=cases(300))
+@given(old=_old, new=_old, merged=st.booleans())
+def test_each_place_that_differs_is_covered(old: Folder, new: Folder, merged: bool) -> None:
+    trees: Any = Trees()
+    new = {**old, **new} if merged else new
+    before = require_plain(trees, trees.add(old), "cluster").plain
+    found = require_plain(trees, trees.add(new), "cluster", before).difference
+    assert found is not None
+    for place in _places(old) | _places(new):
+        assert found.covers(place) or _at(old, place) == _at(new, place)
+    assert found.covers(".") == (trees.add(old) != trees.add(new))

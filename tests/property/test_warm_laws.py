@@ -16,11 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gitops.config.cache import MemoryCache
 from gitops.config.load import LoadResult, load_cached, load_desired
-from gitops.config.sound import LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs
-from gitops.config.source import MemoryTree, SourceLimits
+from gitops.config.sound import ComparedFolder, LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs, sound_record
+from gitops.config.source import MemoryTree, SourceLimits, StampedTree
 from gitops.model.address import Address
 from tests.support.effort import cases
-from tests.support.warm import cold, shown, warm
+from tests.support.warm import cold, difference, shown, warm
 
 _PG = [
     b"node Person {\n  name: String @key\n  age: I32?\n}\n",
@@ -36,7 +36,7 @@ _GQ = {
     "broken": "query {0} {{{{\n",
 }
 _COMPILER = "c" * 64
-_PLAIN = PlainFolder("1" * 40, 1)
+_PLAIN = ComparedFolder(PlainFolder("1" * 40, 1))
 _NAMES = ["a", "b", "c"]
 _PATHS = ["q/a.gq", "q/b.gq", "q/deep/c.gq", "r/a.gq", "x.gq"]
 _NEW_PATHS = ["q/n.gq", "q/deep/n.gq", "r/n.gq", "q/.gq"]
@@ -85,9 +85,10 @@ class Edits(RuleBasedStateMachine):
         self.cache, self.both = MemoryCache(), MemoryCache()
         self.files: dict[str, bytes] = {"p.yaml": b"version: 1\nrules: []\n"}
         self.refused: dict[str, str] = {}
+        self.compared_with: dict[str, object] = {}
         self.limits = SourceLimits()
         self.steps = 0
-        self.applied: tuple[SoundRecord, Mapping[Address, str]] = SoundRecord(_COMPILER, _PLAIN, {}), {}
+        self.applied: tuple[SoundRecord, Mapping[Address, str]] = SoundRecord(_COMPILER, _PLAIN.plain, {}), {}
         for path in _SCHEMAS:
             self.files[path] = _PG[0]
         for number, path in enumerate(_PATHS):
@@ -143,16 +144,25 @@ class Edits(RuleBasedStateMachine):
         if names:
             del self.cache.entries[names[name % len(names)]]
 
-    def loaded(self) -> LoadResult:
-        tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
-        return load_desired(tree, VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), _PLAIN))
+    def tree(self) -> MemoryTree:
+        return MemoryTree(self.files, refused=self.refused, limits=self.limits)
+
+    def vouched(self, tree: StampedTree, *, compared: bool = False) -> VouchedGraphs:
+        found = difference(self.compared_with, {**self.files, **self.refused}) if compared else None
+        return VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), ComparedFolder(_PLAIN.plain, found))
+
+    def loaded(self, *, compared: bool = False) -> LoadResult:
+        tree = self.tree()
+        return load_desired(tree, self.vouched(tree, compared=compared))
 
     @rule()
     def apply(self) -> None:
         """What an apply of the folder as it is leaves in the ledger; a folder with problems is not applied."""
         found = self.loaded()
         if found.desired is not None:
-            self.applied = SoundRecord(_COMPILER, _PLAIN, found.sound), found.digests()
+            digests = found.digests()
+            self.applied = sound_record(self.vouched(self.tree()), found.sound, digests, digests), digests
+            self.compared_with = {**self.files, **self.refused}
 
     @rule(one=st.sampled_from(["g", "h"]), other=st.sampled_from(["g", "h"]))
     def mix_up(self, one: str, other: str) -> None:
@@ -170,20 +180,15 @@ class Edits(RuleBasedStateMachine):
 
     @invariant()
     def every_load_says_what_a_cold_one_says(self) -> None:
-        tree = MemoryTree(self.files, refused=self.refused, limits=self.limits)
+        tree = self.tree()
         expected = cold(tree)
         assert warm(tree, self.cache) == expected
         # Nothing has changed since: what was just kept must not matter either.
         assert warm(tree, self.cache) == expected
-        assert shown(self.loaded()) == expected
-        assert (
-            shown(
-                load_cached(
-                    tree.reopened(), self.both, VouchedGraphs(tree, _COMPILER, LedgerGraphs(*self.applied), _PLAIN)
-                )
-            )
-            == expected
-        )
+        for compared in (False, True):
+            assert shown(self.loaded(compared=compared)) == expected
+            again = tree.reopened()
+            assert shown(load_cached(again, self.both, self.vouched(again, compared=compared))) == expected
 
 
 TestEdits = Edits.TestCase

@@ -26,7 +26,7 @@ from gitops.bot.project import Project
 from gitops.cluster import gate
 from gitops.cluster import revocations as kept
 from gitops.config import cluster_yaml, loader, reader
-from gitops.config.sound import PlainFolder
+from gitops.config.sound import ComparedFolder, PlainFolder
 from gitops.config.source import EntryKind, normalize
 from gitops.config.trust_root import trust_root
 from gitops.doctor.attack import copy, execution, run
@@ -352,7 +352,7 @@ DEFENCES: Mapping[str, Hole] = {
     # content and messages
     "files are in the cluster folder": _reads_everything,
     "folders have plain entries": _all(
-        _patched(bot_project, "require_plain", lambda _, folder, *__: PlainFolder(folder, 1)),
+        _patched(bot_project, "require_plain", lambda _, folder, *__: ComparedFolder(PlainFolder(folder, 1))),
         _patched(commit_tree, "checked_listing", lambda _, names, __: tuple(sorted(names))),
     ),
     "names differ in more than case": _names_may_differ_in_case,

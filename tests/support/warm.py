@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gitops.config.cache import MemoryCache
 from gitops.config.load import load_cached, load_desired
-from gitops.config.source import SourceMovedError, StampedTree
+from gitops.config.sound import FolderDifference
+from gitops.config.source import SourceMovedError, StampedTree, parents
 from gitops.model.resource import edges_near
 
 
@@ -48,3 +50,18 @@ def warm(tree: StampedTree, cache: MemoryCache) -> dict[str, Any] | None:
         return shown(load_cached(tree.reopened(), cache))
     except SourceMovedError:
         return None
+
+
+def difference(before: Mapping[str, object], after: Mapping[str, object]) -> FolderDifference:
+    """Where two folders differ, by the content of their files, told as by who compared their trees: naively."""
+    one, other = _nodes(before), _nodes(after)
+    differing = {place for place in one.keys() | other.keys() if one.get(place) != other.get(place)}
+    folders = {place for place in differing if type(one.get(place)) is type(other.get(place)) is frozenset}
+    return FolderDifference(frozenset(differing), frozenset(differing - folders))
+
+
+def _nodes(files: Mapping[str, object]) -> dict[str, object]:
+    """Each file with its content, each folder with all that is below it."""
+    folders = {above for place in files for above in parents(place)}
+    below = {f: frozenset((p, content) for p, content in files.items() if p.startswith(f"{f}/")) for f in folders}
+    return {**below, **files}

@@ -10,15 +10,15 @@ import pytest
 
 from gitops.config import compiler
 from gitops.config.load import load_desired
-from gitops.config.sound import LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs
+from gitops.config.sound import ComparedFolder, LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs, sound_record
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.core.codes import Code
 from gitops.model.address import Address, graph_address, query_address
 from tests.integration.config.test_load_cached import FILES, NARROW, document, gq
-from tests.support.warm import shown
+from tests.support.warm import difference, shown
 
 COMPILER, NEWER = "c" * 64, "d" * 64
-PLAIN = PlainFolder("1" * 40, 1)
+PLAIN = ComparedFolder(PlainFolder("1" * 40, 1))
 Folder = dict[str, bytes]
 
 
@@ -38,7 +38,10 @@ def applied() -> tuple[SoundRecord, Mapping[Address, str]]:
     tree = MemoryTree(FILES)
     loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN))
     assert sorted(loaded.sound) == ["g", "h", "i"]
-    return SoundRecord(COMPILER, PLAIN, loaded.sound), loaded.digests()
+    digests = loaded.digests()
+    return sound_record(
+        VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN), loaded.sound, digests, digests
+    ), digests
 
 
 def read_by(
@@ -49,13 +52,19 @@ def read_by(
     refused: Mapping[str, Code] | None = None,
     limits: SourceLimits | None = None,
 ) -> list[str]:
-    """The files that a load reads; its result is that of a load of all files, whatever was asked of it."""
-    tree = Watched(files, refused=refused or {}, limits=limits)
-    tree.seen = []
-    found = load_desired(tree, VouchedGraphs(tree, compiled_by, LedgerGraphs(*applied), PLAIN))
-    seen = sorted(tree.seen)
-    assert shown(found) == shown(load_desired(MemoryTree(files, refused=refused or {}, limits=limits)))
-    return seen
+    """The files that a load reads, whether or not the folder was compared with the applied one.
+
+    Its result is that of a load of all files, whatever was asked of it.
+    """
+    reads = []
+    for compared in (PLAIN, ComparedFolder(PLAIN.plain, difference(FILES, {**files, **(refused or {})}))):
+        tree = Watched(files, refused=refused or {}, limits=limits)
+        tree.seen = []
+        found = load_desired(tree, VouchedGraphs(tree, compiled_by, LedgerGraphs(*applied), compared))
+        reads.append(sorted(tree.seen))
+        assert shown(found) == shown(load_desired(MemoryTree(files, refused=refused or {}, limits=limits)))
+    assert reads[0] == reads[1]
+    return reads[0]
 
 
 ALWAYS = ["cluster.yaml", "rules/p.yaml"]
@@ -116,7 +125,7 @@ def test_a_restore_is_what_the_folder_declares_and_not_what_the_entry_has() -> N
     restoring = {**FILES, "cluster.yaml": json.dumps(declared).encode()}
     tree = MemoryTree(restoring)
     loaded = load_desired(tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN))
-    entry = SoundRecord(COMPILER, PLAIN, loaded.sound), loaded.digests()
+    entry = SoundRecord(COMPILER, PLAIN.plain, loaded.sound), loaded.digests()
     assert "restore.g" in entry[1]
     other = {**restoring, "cluster.yaml": restoring["cluster.yaml"].replace(b'"version": 2', b'"version": 3')}
     for files in (FILES, restoring, other):
@@ -173,7 +182,8 @@ def test_a_false_record_with_the_right_digest_is_found_when_the_graph_is_needed(
     form = {"schema": "s.pg", "queries": ["q", "x.gq"]}
     forged = honest.sound["g"]._replace(digest=ledger.digest("g", form, of_g) or "")
     loaded = load_desired(
-        tree, VouchedGraphs(tree, COMPILER, LedgerGraphs(SoundRecord(COMPILER, PLAIN, {"g": forged}), false), PLAIN)
+        tree,
+        VouchedGraphs(tree, COMPILER, LedgerGraphs(SoundRecord(COMPILER, PLAIN.plain, {"g": forged}), false), PLAIN),
     )
     with pytest.raises(SourceMovedError):
         _ = loaded.resources[query_address("g", "x")].content
