@@ -254,16 +254,21 @@ class _Fields:
     def __init__(self, members: Members) -> None:
         self._names = tuple(members)
         self._inner = {name: _Fields(member) for name, member in members.items() if isinstance(member, Mapping)}
-        self._plain = {
+        plain = {
             name: member if isinstance(member, Member) else Member(member)
             for name, member in members.items()
             if not isinstance(member, Mapping)
         }
-        optional_members = {name: member for name, member in self._plain.items() if member.default is not _REQUIRED}
+        optional_members = {name: member for name, member in plain.items() if member.default is not _REQUIRED}
         self._required = frozenset(members) - optional_members.keys()
         self._defaults = {member.attribute or name: member.default for name, member in optional_members.items()}
-        self._readers = tuple(
-            (name, member.attribute or name, member.form.read) for name, member in self._plain.items()
+        self._readers = tuple((name, member.attribute or name, member.form.read) for name, member in plain.items())
+        # The value of an attribute that is left out, if any; an object inside has its members in the record itself.
+        self._writers: tuple[tuple[str, str | None, Callable[[Any], Any], Any], ...] = tuple(
+            (name, None, self._inner[name].write, _REQUIRED)
+            if (member := plain.get(name)) is None
+            else (name, member.attribute or name, member.form.write, _REQUIRED if member.written else member.default)
+            for name in members
         )
 
     def read(self, value: Any) -> dict[str, Any]:
@@ -291,12 +296,8 @@ class _Fields:
     def write(self, value: Any) -> dict[str, Any]:
         """The object, its members in the declared order."""
         form: dict[str, Any] = {}
-        for name in self._names:
-            if name in self._inner:
-                form[name] = self._inner[name].write(value)
-                continue
-            member = self._plain[name]
-            attribute = getattr(value, member.attribute or name)
-            if member.written or attribute != member.default:
-                form[name] = member.form.write(attribute)
+        for name, attribute, write, unwritten in self._writers:
+            found = value if attribute is None else getattr(value, attribute)
+            if unwritten is _REQUIRED or found != unwritten:
+                form[name] = write(found)
         return form

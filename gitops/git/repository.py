@@ -26,6 +26,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
 from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.loose import PRIORITY, LooseObjectGuard, object_folders
+from gitops.git.merging import check_size, is_parted_once, merge_apart, merged_index
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
 from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.refs import check_updates, is_below, transaction
@@ -36,7 +37,6 @@ from gitops.model.approval import CommitSignature
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
 _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL)
 _MAX_TAGS = 8
-_MAX_MERGED = 100_000
 
 
 class Repository:
@@ -293,30 +293,30 @@ class Repository:
         """The tree of merging `theirs` into `ours`, in memory; merge drivers and filters are never run."""
         repo = self._history_of(ours, theirs)
         trees = {commit_id: self.commit(commit_id).tree for commit_id in (ours, theirs)}
-        self._check_size(trees[ours], trees[theirs])
+        check_size(self._read, trees[ours], trees[theirs])
         with _failures(f"{ours} and {theirs}"):
-            base = str(repo.merge_base(ours, theirs))
+            base = self.merge_base(ours, theirs)
+            if base is None:
+                return merged_index(repo, repo.merge_commits(ours, theirs))
             if base in trees:
                 # One continues the other, and is what merging gives: a merge would write the trees of all files again.
                 return MergeResult(trees[theirs if base == ours else ours])
-            return _merged(repo, repo.merge_commits(ours, theirs))
+            apart = None
+            if is_parted_once(repo, base, ours, theirs):
+                apart = merge_apart(self._read, self._write, self.commit(base).tree, trees[ours], trees[theirs])
+            return apart or merged_index(repo, repo.merge_commits(ours, theirs))
 
     def replay(self, commit_id: str, onto: str) -> MergeResult:
         """The tree of applying what `commit_id` changed against its first parent to `onto`, in memory."""
         commit, target = self.commit(commit_id), self.commit(onto)
         base = self.commit(commit.parents[0]).tree if commit.parents else self._write("tree", b"")
         repo = self._repo
-        self._check_size(base, commit.tree)
+        check_size(self._read, base, commit.tree)
         with _failures(commit_id):
+            if (apart := merge_apart(self._read, self._write, base, target.tree, commit.tree)) is not None:
+                return apart
             ancestor, ours, theirs = (repo[tree].peel(pygit2.Tree) for tree in (base, target.tree, commit.tree))
-            return _merged(repo, repo.merge_trees(ancestor, ours, theirs))
-
-    def _check_size(self, one: str, other: str) -> None:
-        """Refuse a merge that would never end: ten small trees, which any person can push, can hold ten billion files."""
-        if next(islice(changed_paths(self._read, one, other), _MAX_MERGED, None), None) is not None:
-            raise GitopsError(
-                Code.SOURCE_TOO_LARGE, f"more than {_MAX_MERGED} files differ, which is too much to merge"
-            )
+            return merged_index(repo, repo.merge_trees(ancestor, ours, theirs))
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
         """Check a detached armored signature of `payload`; one of another namespace is bad."""
@@ -376,14 +376,6 @@ def _common_dir(git_dir: Path) -> Path:
     """The folder that all work trees of a repository share (gitrepository-layout(5), `commondir`)."""
     link = git_dir / "commondir"
     return Path(os.path.normpath(git_dir / link.read_text(encoding="utf-8").strip())) if link.is_file() else git_dir
-
-
-def _merged(repo: pygit2.Repository, index: pygit2.Index) -> MergeResult:
-    """The tree of a merge, or its conflicts."""
-    if index.conflicts is not None:
-        sides = (side for conflict in index.conflicts for side in conflict)
-        return MergeResult(None, tuple(sorted({side.path for side in sides if side is not None})))
-    return MergeResult(str(index.write_tree(repo)))
 
 
 @contextmanager

@@ -96,19 +96,26 @@ def changed_paths(read: ReadObject, old_tree: str | None, new_tree: str) -> Iter
         prefix, old, new = pending.pop()
         if old == new:
             continue
-        before, after = _level(read, old), _level(read, new)
+        before, after = _raw_level(read, old), _raw_level(read, new)
         visited += len(before) + len(after) + 1
         if visited > MAX_VISITED or len(prefix) > _MAX_PATH:
             raise GitopsError(Code.SOURCE_TOO_LARGE, "the difference of two trees is larger than any cluster")
-        for name in before.keys() | after.keys():
-            one, other = before.get(name), after.get(name)
-            if one is not None and other is not None and (one.mode, one.id) == (other.mode, other.id):
+        for raw in {name for name, _ in before.items() ^ after.items()}:
+            one, other = (raw_entry(raw, *level[raw]) if raw in level else None for level in (before, after))
+            # One mode has two forms, with and without a zero.
+            if one == other:
                 continue
+            name = raw.decode("utf-8", "surrogateescape")
             folders = _folder(one), _folder(other)
             if folders != (None, None):
                 pending.append((f"{prefix}{name}/", *folders))
             if _is_leaf(one) or _is_leaf(other):
                 yield prefix + name
+
+
+def _raw_level(read: ReadObject, tree_id: str | None) -> Mapping[bytes, tuple[bytes, bytes]]:
+    """One level of a tree as bytes: of thousands of entries, few differ."""
+    return {} if tree_id is None else tree_level(tree_id, read(tree_id, "tree"))
 
 
 def _level(read: ReadObject, tree_id: str | None) -> dict[str, RawEntry]:

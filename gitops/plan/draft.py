@@ -36,7 +36,7 @@ class StateDraft:
     def _owned(self) -> dict[str | None, set[Address]]:
         """What belongs to each graph; of a state that is not edited, it is not asked."""
         owned: dict[str | None, set[Address]] = {}
-        for address in (*self._resources, *self._statuses):
+        for address in self._resources.keys() | self._statuses.keys():
             owned.setdefault(address.graph, set()).add(address)
         return owned
 
