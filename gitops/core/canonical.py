@@ -49,11 +49,16 @@ def _indented(value: Any, line: str) -> str:
         return encode_basestring(value)
     inner = line + "  "
     if isinstance(value, dict) and value:
-        # Most members of large documents are texts: a call for each is half of the time.
-        members = [
-            f"{inner}{encode_basestring(key)}: {encode_basestring(each) if type(each) is str else _indented(each, inner)}"
-            for key, each in value.items()
-        ]
+        members = []
+        for key, each in value.items():
+            # Most of a large document are texts, and objects of one text: a call for each is most of the time.
+            if type(each) is str:
+                text = encode_basestring(each)
+            elif type(each) is dict and len(each) == 1 and type(only := next(iter(each.values()))) is str:
+                text = f"{{{inner}  {encode_basestring(next(iter(each)))}: {encode_basestring(only)}{inner}}}"
+            else:
+                text = _indented(each, inner)
+            members.append(f"{inner}{encode_basestring(key)}: {text}")
         return f"{{{','.join(members)}{line}}}"
     if isinstance(value, list | tuple) and value:
         return f"[{','.join([inner + _indented(each, inner) for each in value])}{line}]"
