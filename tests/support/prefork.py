@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import secrets
 import shlex
 import shutil
 import socket
@@ -26,7 +27,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_FOLDER = Path(tempfile.gettempdir()) / f"gitops-prefork-{os.getuid()}-{os.getpid()}"
+# A process that was killed leaves its folder behind, and a later one may have the same number.
+_FOLDER = Path(tempfile.gettempdir()) / f"gitops-prefork-{os.getuid()}-{os.getpid()}-{secrets.token_hex(4)}"
 _SOCKET = _FOLDER / "socket"
 PYTHON = (str(_FOLDER / "python"),)
 _CLIENT = (sys.executable, "-I", "-S", str(Path(__file__).with_name("prefork_client.py")), str(_SOCKET))
