@@ -15,7 +15,7 @@ from pygit2.enums import SortMode
 
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.git.objects import tree_level
+from gitops.git.objects import format_level, is_folder, tree_level
 from gitops.git.port import MergeResult
 from gitops.git.trees import ReadObject, changed_paths
 
@@ -24,7 +24,6 @@ __all__ = ["check_size", "is_parted_once", "merge_apart", "merged_index"]
 _MAX_MERGED = 100_000
 _MAX_DEPTH = 64
 _MAX_WALKED = 10_000
-_TREE = (b"40000", b"040000")
 
 
 def check_size(read: ReadObject, one: str, other: str) -> None:
@@ -61,20 +60,19 @@ def merge_apart(
             if found[0] == found[1]:
                 inner = found[2]
             else:
-                folders = [entry[1].hex() for entry in found if entry is not None and entry[0] in _TREE]
-                if len(folders) < len(found) or depth == _MAX_DEPTH:
+                folders = [entry[1].hex() for entry in found if entry is not None and is_folder(entry[0])]
+                # What both sides changed alike was not looked at by `check_size`, so it is not entered.
+                if found[1] == found[2] or len(folders) < len(found) or depth == _MAX_DEPTH:
                     return None
                 content = merged((folders[0], folders[1], folders[2]), depth + 1)
                 if content is None:
                     return None
-                inner = (_TREE[0], bytes.fromhex(write("tree", content))) if content else None
+                inner = (b"40000", bytes.fromhex(write("tree", content))) if content else None
             if inner is None:
                 level.pop(name, None)
             else:
                 level[name] = inner
-        # Git sorts folders as if their names ended in a slash.
-        rows = sorted((name + b"/" * (mode in _TREE), mode, name, entry) for name, (mode, entry) in level.items())
-        return b"".join(b"%b %b\0%b" % (mode, name, entry) for _, mode, name, entry in rows)
+        return format_level(level)
 
     content = merged((base, ours, theirs), 0)
     return None if content is None else MergeResult(write("tree", content))

@@ -9,6 +9,7 @@ Sources: git-check-ref-format(1); git's commit.c and fsck.c for the order of hea
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain
 
 from gitops.core.codes import Code
@@ -181,6 +182,17 @@ def tree_level(tree_id: str, raw: bytes) -> dict[bytes, tuple[bytes, bytes]]:
     if len(level) != len(rows):
         raise IntegrityError(Code.GIT_FAILED, f"tree {tree_id} has a repeated name")
     return level
+
+
+def format_level(level: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
+    """The bytes of a tree object with these entries; git sorts folders as if their names ended in a slash."""
+    rows = sorted((name + b"/" * is_folder(mode), mode, name, object_id) for name, (mode, object_id) in level.items())
+    return b"".join(b"%b %b\0%b" % (mode, name, object_id) for _, mode, name, object_id in rows)
+
+
+def is_folder(mode: bytes) -> bool:
+    """Whether a mode is that of a folder; some programs wrote it with a leading zero."""
+    return mode in (b"40000", b"040000")
 
 
 def raw_entry(name: bytes, mode: bytes, object_id: bytes) -> RawEntry:

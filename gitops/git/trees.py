@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.git.objects import RawEntry, parse_tree, raw_entry, tree_level
+from gitops.git.objects import RawEntry, format_level, parse_tree, raw_entry, tree_level
 from gitops.git.port import EntryType
 
 L = TypeVar("L", bound=Sized)
@@ -194,10 +194,7 @@ def _add_edit(root: _Edit, path: str, content: bytes | None) -> None:
 
 
 def _format_tree(entries: Mapping[str, RawEntry]) -> bytes:
-    """Bytes of a tree object; git sorts folders as if their names ended in a slash."""
-    rows: list[tuple[bytes, bytes]] = []
-    for entry in entries.values():
-        name = entry.name.encode("utf-8", "surrogateescape")
-        key = name + b"/" if entry.type is EntryType.TREE else name
-        rows.append((key, b"%o %s\0" % (entry.mode, name) + bytes.fromhex(entry.id)))
-    return b"".join(row for _, row in sorted(rows))
+    """Bytes of a tree object."""
+    return format_level(
+        {e.name.encode("utf-8", "surrogateescape"): (b"%o" % e.mode, bytes.fromhex(e.id)) for e in entries.values()}
+    )

@@ -13,6 +13,7 @@ from gitops.config.load import load_desired
 from gitops.config.sound import ComparedFolder, LedgerGraphs, PlainFolder, SoundRecord, VouchedGraphs, sound_record
 from gitops.config.source import MemoryTree, SourceLimits, SourceMovedError
 from gitops.core.codes import Code
+from gitops.ledger.documents import read_sound, write_sound
 from gitops.model.address import Address, graph_address, query_address
 from tests.integration.config.test_load_cached import FILES, NARROW, document, gq
 from tests.support.warm import difference, shown
@@ -187,3 +188,36 @@ def test_a_false_record_with_the_right_digest_is_found_when_the_graph_is_needed(
     )
     with pytest.raises(SourceMovedError):
         _ = loaded.resources[query_address("g", "x")].content
+
+
+def test_a_compared_folder_is_asked_for_no_id(applied: tuple[SoundRecord, Mapping[Address, str]]) -> None:
+    class Silent(Watched):
+        def object_id(self, place: str) -> str | None:
+            raise AssertionError(place)
+
+    record, digests = applied
+    assert read_sound(write_sound(record)) == record
+    tree = Silent(FILES)
+    tree.seen = []
+    ledger = LedgerGraphs(read_sound(write_sound(record)), digests)
+    found = load_desired(
+        tree, VouchedGraphs(tree, COMPILER, ledger, ComparedFolder(PLAIN.plain, difference(FILES, FILES)))
+    )
+    assert (sorted(tree.seen), found.digests()) == (ALWAYS, digests)
+
+
+def test_a_graph_whose_change_is_not_applied_is_left_out_of_the_record(
+    applied: tuple[SoundRecord, Mapping[Address, str]],
+) -> None:
+    """The state keeps what was applied before: it must not be taken for what the folder has."""
+    record, digests = applied
+    tree = MemoryTree(FILES)
+    vouched = VouchedGraphs(tree, COMPILER, LedgerGraphs(None, {}), PLAIN)
+    for behind in (
+        {**digests, query_address("g", "a"): "0" * 64},
+        {**digests, query_address("g", "zz"): "0" * 64},
+        {address: value for address, value in digests.items() if address != query_address("g", "a")},
+    ):
+        made = sound_record(vouched, record.graphs, digests, behind)
+        assert sorted(made.graphs) == ["h", "i"]
+        assert read_by(FILES, (made, behind)) == sorted({*ALWAYS, *OF_G})
