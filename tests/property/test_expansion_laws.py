@@ -42,7 +42,7 @@ def moved(draw: st.DrawFn, before: Shape) -> Shape:
     plain = [name for name, kind in owner.properties if "@" not in kind]
     gone = draw(st.sampled_from(plain)) if plain else None
     kept = tuple(each for each in owner.properties if each[0] != gone)
-    added = tuple((f"new{at}", kind) for at, kind in enumerate(draw(st.lists(st.sampled_from(SCALARS), max_size=2))))
+    added = tuple((f"new{at}", kind) for at, kind in enumerate(draw(st.lists(st.sampled_from(SCALARS), min_size=1, max_size=2))))
     nodes, edges = (
         tuple(replace(each, properties=(*kept, *added)) if each is owner else each for each in types)
         for types in (before.nodes, before.edges)
@@ -57,7 +57,7 @@ def moves(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return start.source, draw(moved(start)).source
 
 
-@given(revisions())
+@given(revisions(mixed=True))
 @example(WITH_INTERFACES)
 def test_halves_carried_out_one_after_the_other_are_the_migration(pair: tuple[bytes, bytes]) -> None:
     before, after = map(compile_schema, pair)

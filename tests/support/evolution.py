@@ -178,8 +178,16 @@ class _Draft:
         ])  # fmt: skip
         change()
 
+    def owners(self) -> list[dict[str, Any]]:
+        return [*self.nodes, *self.edges]
+
+    def loose(self, owner: dict[str, Any]) -> list[dict[str, Any]]:
+        """The fields that nothing else in the schema needs."""
+        bound = {*owner["index"], *(each.get("source") for each in owner["fields"])}
+        return [each for each in owner["fields"] if each["free"] != "@key" and each["name"] not in bound]
+
     def _owner(self) -> dict[str, Any]:
-        return self.pick([*self.nodes, *self.edges])
+        return self.pick(self.owners())
 
     def _add_type(self) -> None:
         if self.draw(st.booleans()):
@@ -203,10 +211,10 @@ class _Draft:
         self._owner()["fields"].append(self.field(optional=True))
 
     def _drop_field(self) -> None:
-        owner = self._owner()
-        bound = {*owner["index"], *(each.get("source") for each in owner["fields"])}
-        loose = [each for each in owner["fields"] if each["free"] != "@key" and each["name"] not in bound]
-        if loose:
+        self.drop_field_of(self._owner())
+
+    def drop_field_of(self, owner: dict[str, Any]) -> None:
+        if loose := self.loose(owner):
             owner["fields"].remove(self.pick(loose))
 
     def _rename_field(self) -> None:
@@ -259,12 +267,20 @@ def _hint(item: dict[str, Any]) -> str:
 
 
 @st.composite
-def revisions(draw: Any) -> tuple[bytes, bytes]:
-    """Two schema texts, the second one made from the first by a few edits, with hints for the renames."""
+def revisions(draw: Any, *, mixed: bool = False) -> tuple[bytes, bytes]:
+    """Two schema texts, the second one made from the first by a few edits, with hints for the renames.
+
+    Where they are `mixed`, a property is dropped and one is added, whatever else the edits do.
+    """
     draft = _Draft(draw)
     for _ in range(draw(st.integers(0, 2))):
         draft._index()
+    if mixed:
+        draft._add_field()
     before = draft.text()
-    for _ in range(draw(st.integers(1, 6))):
+    if mixed:
+        draft.drop_field_of(draft.pick([each for each in draft.owners() if draft.loose(each)]))
+        draft._add_field()
+    for _ in range(draw(st.integers(0 if mixed else 1, 6))):
         draft.edit()
     return before, draft.text()
