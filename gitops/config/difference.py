@@ -69,8 +69,11 @@ class Differences:
         if before is None or after is None:
             return frozenset(), {}, {}
         touched = frozenset(paths) | {folder for path in paths for folder in parents(path)}
-        old_forms, new_forms = _forms(before), _forms(after)
-        differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
+        differing: set[tuple[str, str]] = set()
+        # The same text is one declaration, and most commits leave it as it is.
+        if before is not after:
+            old_forms, new_forms = _forms(before), _forms(after)
+            differing = {key for key in old_forms.keys() | new_forms.keys() if old_forms.get(key) != new_forms.get(key)}
         old_contents = _contents(old, before, differing, touched, problems)
         new_contents = _contents(new, after, differing, touched, problems)
         declared = old_contents.keys() | new_contents.keys()

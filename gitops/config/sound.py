@@ -133,7 +133,7 @@ class LedgerGraphs:
         found: dict[str, dict[Address, str]] = {}
         for address, value in self.recorded.items():
             graph = address.graph
-            if graph is not None and address.kind is not Kind.RESTORE:
+            if graph is not None and not (address.startswith(Kind.RESTORE) and address.kind is Kind.RESTORE):
                 found.setdefault(graph, {})[address] = value
         return found
 

@@ -251,7 +251,7 @@ class BranchLedger(BranchReader):
         return _Draft(found, staged, recorded)
 
     def _publish(self, view: LedgerView, draft: _Draft, written: LedgerView | None = None) -> LedgerView:
-        """Push a signed entry on top of `view`; what was `written` is not read again, since that takes long.
+        """Push a signed entry on top of `view`; what was `written`, else what stays as it was, is not read again.
 
         Raises ConflictError `state_cas_mismatch`, RemoteError `state_write_error`, GitopsError `ledger_not_writable`.
         """
@@ -280,7 +280,8 @@ class BranchLedger(BranchReader):
             known.advance(draft.recorded)
             self._records = (found.commit.id, known)
         self._write_anchor(found)
-        newest = written or self._view_at(found)
+        # Only `commit` writes the state and the record of sound graphs, which take long to read.
+        newest = written or (view if view.found else self._view_at(found))
         self._last = self._kept(replace(newest, head=found.commit.id, entry=found.entry, trust=found.after), found)
         return self._last
 
