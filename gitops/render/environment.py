@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.abc import Traversable
 from importlib.resources import files
 from itertools import islice
@@ -32,6 +32,7 @@ from jinja2 import (
     Template,
     TemplateError,
     TemplateNotFound,
+    compiler,
     nodes,
     pass_context,
 )
@@ -46,6 +47,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.render import markdown, steps
 from gitops.render.characters import visible
+from gitops.render.kept_code import KeptCode
 from gitops.render.markdown import MOST_SECTIONS, MUST_KEEP, TITLE, Section
 
 BUILT_IN = "builtin/"
@@ -204,7 +206,6 @@ class _Loader(BaseLoader):
 
     def __init__(self, own: Mapping[str, str]) -> None:
         self._own = own
-        self._root = _templates()
 
     def load(
         self,
@@ -215,20 +216,27 @@ class _Loader(BaseLoader):
         """The template called `name`: that of the repository, else the built-in one."""
         text = None if name.startswith(BUILT_IN) else self._own.get(name)
         if text is None:
-            plain = name.removeprefix(BUILT_IN)
-            file = self._root / plain
-            if "/" in plain or not plain.endswith(".md.j2") or not file.is_file():
-                raise TemplateNotFound(name)
-            text = file.read_text("utf-8")
+            code = _built_in(name.removeprefix(BUILT_IN))
         elif len(text) > TEMPLATE_LIMIT:
             raise _RuleError(f"{name} is longer than {TEMPLATE_LIMIT} characters")
-        return environment.template_class.from_code(environment, _compiled(name, text), globals or {}, None)
+        else:
+            code = _compiled(name, text)
+        return environment.template_class.from_code(environment, code, globals or {}, None)
 
 
 def _templates() -> Traversable:
     """The folder inside an installed wheel, else the one of the source checkout."""
     packaged = files(gitops) / "_data" / "templates"
     return packaged if packaged.is_dir() else Path(gitops.__file__).resolve().parent.parent / "templates"
+
+
+def _built_in(name: str) -> CodeType:
+    """The compiled code of a built-in template. Raises TemplateNotFound."""
+    file = _templates() / name
+    if "/" in name or not name.endswith(".md.j2") or not file.is_file():
+        raise TemplateNotFound(name)
+    full = f"{BUILT_IN}{name}"
+    return KeptCode(file, full, partial(_compiled, full), (__file__, compiler.__file__)).code
 
 
 @lru_cache(maxsize=32)
