@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -43,11 +44,18 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """What arrives first; empty where the server has closed the connection."""
-    try:
-        return connection.recv(4096)
-    except ConnectionError:
-        return b""
+    """The next answer, whose head and body may arrive apart; empty where the server has closed the connection."""
+    found = b""
+    with suppress(ConnectionError):
+        while not _is_whole(found) and (more := connection.recv(4096)):
+            found += more
+    return found
+
+
+def _is_whole(data: bytes) -> bool:
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return length is not None and len(body) >= int(length[1])
 
 
 @pytest.fixture
