@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.clusters import write_cluster
-from tests.bench.measure import Effort, Figure, Goals, Program, clocked, process_figures
+from tests.bench.measure import Effort, Figure, Goals, Program, Usage, clocked, process_figures
 from tests.bench.served import (
     GRAPH,
     TOKEN,
@@ -72,13 +72,24 @@ def figures(effort: Effort) -> Iterator[Figure]:
         with listening(effort, folder, serve_argv(workers), workers) as server:
             for ask in asks:
                 yield from _ask_figures(effort, folder, server, ask)
-    runs = [
-        gitops(effort, folder, "graph", "query", GRAPH, "point", "--param", f"handle={handle(n)}")
-        for n in range(effort.processes)
-    ]
-    yield from process_figures(f"{_POINT} on the command line", runs)
+    yield from _command_figures(effort, folder)
     yield from part_figures(effort, folder, people)
     yield from _many_graphs(effort)
+
+
+def _command_figures(effort: Effort, folder: Path) -> Iterator[Figure]:
+    """One point read by a command that opens the graph itself, and by one that asks a server, by turns."""
+    token = folder / "token"
+    token.write_text(TOKEN, encoding="utf-8")
+    with listening(effort, folder, serve_argv(1)) as server:
+        client = ("query", "--server", f"http://127.0.0.1:{server.port}", "--token-file", str(token))
+        runs: dict[str, list[Usage]] = {"graph query": [], "query of a server": []}
+        for number in range(effort.processes):
+            for asked, command in zip(runs.values(), (("graph", "query"), client), strict=True):
+                read = (*command, GRAPH, "point", "--param", f"handle={handle(number)}")
+                asked.append(gitops(effort, folder, *read))
+    for name, found in runs.items():
+        yield from process_figures(f"{_POINT} on the command line, {name}", found)
 
 
 def _floor_figures(effort: Effort, folder: Path) -> Iterator[Figure]:
