@@ -42,7 +42,9 @@ def moved(draw: st.DrawFn, before: Shape) -> Shape:
     plain = [name for name, kind in owner.properties if "@" not in kind]
     gone = draw(st.sampled_from(plain)) if plain else None
     kept = tuple(each for each in owner.properties if each[0] != gone)
-    added = tuple((f"new{at}", kind) for at, kind in enumerate(draw(st.lists(st.sampled_from(SCALARS), min_size=1, max_size=2))))
+    added = tuple(
+        (f"new{at}", kind) for at, kind in enumerate(draw(st.lists(st.sampled_from(SCALARS), min_size=1, max_size=2)))
+    )
     nodes, edges = (
         tuple(replace(each, properties=(*kept, *added)) if each is owner else each for each in types)
         for types in (before.nodes, before.edges)

@@ -37,14 +37,20 @@ class ProblemCollector:
         self._found: dict[tuple[str, int, int], tuple[str, Stage, str, Span, Fix]] = {}
 
     def add_unparsed(self, problem: LanguageProblem) -> None:
-        """Add a grammar problem. The part that the tree lacks may declare unknown names, so they stop being reported."""
+        """Add a grammar problem, which is always reported: it stands for all that the tree lacks.
+
+        The part that the tree lacks may declare unknown names, so they stop being reported.
+        """
         self.incomplete = True
-        self.add(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
+        self._keep(problem.rule, problem.message, problem.span, problem.fix, problem.stage)
 
     def add(self, rule: str, message: str, span: Span, fix: Fix = None, stage: Stage = Stage.PARSE) -> None:
         """Add a problem: of one declaration, or, in stage CATALOG, of the schema as a whole."""
         if len(self._found) < _MAX_KEPT:
-            self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
+            self._keep(rule, message, span, fix, stage)
+
+    def _keep(self, rule: str, message: str, span: Span, fix: Fix, stage: Stage) -> None:
+        self._found.setdefault((rule, span.start, span.end), (rule, stage, message, span, fix))
 
     def warn(self, rule: str, message: str, span: Span, annotation: str) -> None:
         """Add a warning about an unknown annotation; the nearest known one is suggested."""
@@ -59,8 +65,7 @@ class ProblemCollector:
     def problems(self) -> tuple[LanguageProblem, ...]:
         """The first `MAX_PROBLEMS` in source order; nearest names are looked up only for these."""
         reported: list[LanguageProblem] = []
-        ordered = sorted(self._found.values(), key=lambda each: (each[3].start, each[0]))
-        for rule, stage, message, span, fix in ordered[:MAX_PROBLEMS]:
+        for rule, stage, message, span, fix in sorted(self._found.values(), key=lambda each: (each[3].start, each[0])):
             if isinstance(fix, tuple):
                 if self.incomplete and (self.lacks_types or rule not in _UNKNOWN_TYPES):
                     continue
@@ -68,6 +73,8 @@ class ProblemCollector:
 
                 fix = did_you_mean(*fix)  # noqa: PLW2901 - the suggestion takes the place of what it is made from
             reported.append(LanguageProblem(stage, rule, message, span, fix))
+            if len(reported) == MAX_PROBLEMS:
+                break
         return tuple(reported)
 
 

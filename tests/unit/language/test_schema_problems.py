@@ -106,3 +106,14 @@ def test_number_of_problems_is_capped():
     with pytest.raises(LanguageError) as caught:
         compile_schema(b"node A { v: Vector(0) } " * 500)
     assert len(caught.value.problems) == 100
+
+
+@pytest.mark.parametrize("names", [1, 100, 101, 10_001])
+def test_names_that_the_missing_part_may_declare_do_not_hide_what_is_missing(names):
+    """Unknown names stop being reported where a text breaks off, and what is wrong there is reported however many they are."""
+    unknown = " ".join(f"@index(a{number})" for number in range(names))
+    with pytest.raises(LanguageError) as caught:
+        compile_schema(f"node A {{ b: String {unknown}".encode())
+    assert [problem.message for problem in caught.value.problems] == [
+        "expected a property name or `}`, found end of file"
+    ]
