@@ -29,20 +29,21 @@ TITLE = re.compile(r"[A-Za-z][A-Za-z ,-]{0,29}\Z")
 
 _RUN = re.compile(r"`+")
 # Letters or digits, never mixed (a mix may be an issue key), with a little punctuation around. A number and a full stop
-# would start a list.
-_PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*[,;:.?]?|[0-9]+["']*[,;:?]?)[)"']*\Z""")
+# would start a list; a number and a parenthesis do so at the start of a line only, and end much that is in parentheses.
+_PLAIN_WORD = re.compile(r"""[("']*(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[)"']*+[,;:.?]?|[0-9]+["']*+[,;:?]?)[)"']*\Z""")
+_LIST_MARK = re.compile(r"[0-9]+\)\Z")
 # What a message of ours quotes as code, and any other word.
 _WORD = re.compile(r"""([("']*)`([^`]+)`([)"',;:.?]*)(?!\S)|\S+""")
-# Punctuation that ends a run of anything else belongs to the sentence around it.
 # A command in a remedy follows a colon, and goes to the end of its clause.
 _COMMAND = re.compile(r"(?<=: )((?:git|gitops|ssh-keygen) [^;`]+?)(?=;|\. |, (?:then|or|and) |\Z)")
+# Punctuation that ends a run of anything else belongs to the sentence around it.
 _SENTENCE = re.compile(r"(.+?)([,;:]?)\Z", re.DOTALL)
 _COMMIT_LIKE = re.compile(r"\W*[0-9A-Fa-f]{7,64}\W*\Z")
 _HIDDEN_NOTE = re.compile(r"[A-Za-z0-9_:=. -]+\Z", re.ASCII)
 _FENCE = re.compile(r"(`{3,})[^`]*\Z")
 _LANGUAGE = re.compile(r"[a-z]{0,20}\Z")
 # Old readers of quick actions do not know a fence of more than three backticks.
-_FOREIGN_COMMAND = re.compile(r"^(\s*)/(?!gitops |/)", re.MULTILINE)
+_FOREIGN_COMMAND = re.compile(r"^([^\S\n]*+)/(?!gitops |/)", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/%+=&?#:@-]*)?\Z", re.ASCII)
 _ADDRESS_LIMIT = 1_000
 _NOTICE_ROOM = 2_000
@@ -88,7 +89,10 @@ def text(value: str) -> str:
     special: list[str] = []
     for found in _WORD.finditer(visible(_shortened(value), keep="\n\r\t")):
         word, before, quoted, after = found[0], found[1], found[2], found[3]
-        if quoted is None and (not _PLAIN_WORD.match(word) or _COMMIT_LIKE.match(word)):
+        starts = not parts and not special
+        if quoted is None and (
+            not _PLAIN_WORD.match(word) or _COMMIT_LIKE.match(word) or (starts and _LIST_MARK.match(word))
+        ):
             special.append(word)
             continue
         if special:

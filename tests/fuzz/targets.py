@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from markdown_it import MarkdownIt
+
 from gitops.config.gitops_yaml import parse_bot_config
 from gitops.config.layout import format_yaml
 from gitops.config.load import load_desired
@@ -27,6 +29,7 @@ from gitops.language.schema.migration import down_source, plan_down, plan_migrat
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText
 from gitops.language.yaml import YamlError, parse_yaml, to_plain
+from gitops.render.markdown import block, code, remedy, text
 from tests.support.cases import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +38,11 @@ AND = b"\n//=>\n"
 """Between the two schemas of a migration; a comment line of the language."""
 
 _LARGEST_SEED = 16_000
+_MARKDOWN = MarkdownIt("commonmark")
+_MARKS = (
+    b"ask `@admin` of #12, \"see\" 'GH-12':\n\n /close\n\t/gitops retry\n",
+    b"<b>|</b> [a](http://b) ![i](y) ```sh\n~~~\n-- 1. & &amp; \\` $5",
+)
 _FILE = b"#== "
 """Begins the line that names the file whose content follows, in an input that is a whole folder."""
 
@@ -124,6 +132,19 @@ def settings(data: bytes) -> None:
         to_plain(parse_yaml(data))
 
 
+def markdown(data: bytes) -> None:
+    """Text that a comment shows stays in its span or fence, asked of what is not large."""
+    value = data.decode("utf-8", "replace")
+    fenced, spans = block(value), (code(value), text(value), remedy(value))
+    if len(value) <= _LARGEST_SEED:
+        assert [token.type for token in _MARKDOWN.parse(fenced)] == ["fence"]
+        for span in spans:
+            parsed = _MARKDOWN.parse(span)
+            inside = {child.type for token in parsed for child in token.children or ()}
+            assert {token.type for token in parsed} <= {"paragraph_open", "inline", "paragraph_close"}
+            assert inside <= {"text", "code_inline"}
+
+
 def params(data: bytes) -> None:
     """Declared parameters in the first line, JSON values in the rest: converted or refused."""
     declared, _, values = data.partition(b"\n")
@@ -139,7 +160,8 @@ def params(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (schema, query, lint, layout, migration, cluster, settings, params, stored)
+    each.__name__: each
+    for each in (schema, query, lint, layout, migration, cluster, settings, markdown, params, stored)
 }
 
 
@@ -182,8 +204,6 @@ def _clusters(folders: tuple[Path, ...]) -> list[bytes]:
 
 
 def _settings(_folders: tuple[Path, ...]) -> list[bytes]:
-    from markdown_it import MarkdownIt
-
     page = MarkdownIt().parse((ROOT / "docs/gitops-yaml.md").read_text("utf-8"))
     shown = [token.content.encode() for token in page if token.type == "fence"]
     key = b"AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
@@ -217,6 +237,7 @@ _SEEDS: dict[str, Callable[[tuple[Path, ...]], list[bytes]]] = {
     "migration": _migrations,
     "cluster": _clusters,
     "settings": _settings,
+    "markdown": lambda folders: [*_texts(folders, "pg", "gq", "md"), *_MARKS],
     "params": _params,
     "stored": _stored,
 }

@@ -42,7 +42,6 @@ _NO_SPACE_AFTER = frozenset(
     {TokenKind.LPAREN, TokenKind.LBRACKET, TokenKind.DOT, TokenKind.DOTDOT, TokenKind.AT, TokenKind.MINUS}
 )
 _COMMENT = re.compile(rb"//[^\n]*+|/\*(?s:.*?)\*/")
-_LINE_ENDS = re.compile(r"[ \t\r]+(?=\n|$)")
 
 
 class SourceComment(NamedTuple):
@@ -240,7 +239,7 @@ def read_source_tokens(data: bytes, *, enums: bool) -> list[SourceToken]:
         comments: list[SourceComment] = []
         for comment in _COMMENT.finditer(data, end, token.start):
             lines = data.count(b"\n", end, comment.start())
-            text = _LINE_ENDS.sub("", comment[0].decode("utf-8"))
+            text = "\n".join(line.rstrip(" \t\r") for line in comment[0].decode("utf-8").split("\n"))
             comments.append(SourceComment(text, lines > 0, lines > 1))
             end = comment.end()
         lines = data.count(b"\n", end, token.start)

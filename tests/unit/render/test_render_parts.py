@@ -124,6 +124,7 @@ def test_a_pipe_cannot_end_a_cell():
         ("", ""),
         ("---", "`---`"),
         ("1. one", "`1.` one"),
+        ("4) one (of 4) ones", "`4)` one (of 4) ones"),
         ("fixed in defaced 1234567", "fixed in `defaced 1234567`"),
         ("of `Knows`, see (`a.gq`)", "of `Knows`, see (`a.gq`)"),
         ("`a b` and `@x`y `#1`", "`a b` and `` `@x`y `` `#1`"),
@@ -144,6 +145,7 @@ def test_a_block_holds_no_command_of_a_forge():
     assert block(" // a comment of a schema", "diff") == "```diff\n // a comment of a schema\n```"
     shown = block("/close\n  /approve\n/gitops retry\na/b")
     assert shown == "```\n\\x2fclose\n  \\x2fapprove\n/gitops retry\na/b\n```"
+    assert block("a\n\n\t/close\n\n/x") == "```\na\n\n\t\\x2fclose\n\n\\x2fx\n```"
     with pytest.raises(ValueError):
         block("a", "sh\n/close")
 
