@@ -172,11 +172,11 @@ def _read(scope: Scope, read: ast.Read) -> typed.TypedRead:
             for sort, expression in zip(read.order, sorted_by, strict=True):
                 if isinstance(expression, rank):
                     refuse(rule, f"{name} ordering requires a limit", sort.span, "add `limit n`")
-    nearest = any(isinstance(key.value, typed.NearestRank) for key in order)
-    for index, (sort, key) in enumerate(zip(read.order, order, strict=True)):
-        late = index > 0 and isinstance(sorted_by[index], typed.NearestRank)
-        if isinstance(key.value, typed.AliasValue) and (nearest or late):
-            refuse("T18", "ordering by an alias is not supported together with nearest", sort.span)
+    if any(isinstance(expression, typed.NearestRank) for expression in sorted_by):
+        for sort, key in zip(read.order, order, strict=True):
+            if isinstance(key.value, typed.AliasValue):
+                message = "ordering by an alias is not supported together with nearest"
+                refuse("T18", message, sort.span, "order by `nearest(..)` itself, without an alias")
     if aggregated:
         for item, checked in zip(read.items, items, strict=True):
             if not isinstance(checked.value, _GROUPED):
