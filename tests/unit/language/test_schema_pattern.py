@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from gitops.graph.write.rules import find_mismatches
 from gitops.language.schema import PatternCheck
 from gitops.language.schema.pattern import MAX_SIZE, PatternError, check_pattern
+from tests.support.cases import read_yaml
+
+CASES = read_yaml(Path(__file__).parents[2] / "data/languages/schema/patterns.yaml")
 
 PIECES = [
     *"abé-^$.|()[]*+?{},\\d:=!<&~ ", "{2}", "{1,3}", "{10,}", "{50}", "(?:", "(?i)", "(?ms:", "(?P<x>", "[^", "\\w",
@@ -20,43 +24,20 @@ PIECES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "", "a|", "()", "^[a-z][a-z0-9-]*$", r"^\p{Lu}[^\"]+$", r"\d{3}-\d{4}", r"(?P<year>\d{4})-(?:0[1-9]|1[0-2])",
-        "(?i)abc", "(?s:.)*?", r"[\w.-]+@[\w-]+\.[a-z]{2,}", r"\x{1F600}", "a{0}", "(((a{10}){10}){10})", "[-a]",
-        "[a-]", "é+", r"\bword\b", "x]}", "[[:alpha:]]", "[^[:^space:]_]", r"\u{e9}\u00e9\U000000e9\x{E9}", "(?u)é",
-        "(?i-s)a", "(?u-i:a)",
-        r"[\u{61}-\x{7a}]", "(?<year>[0-9])", r"\p{Alphabetic}", r"\w{100}", r"\a",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("pattern", CASES["accepted"])
 def test_accepted(pattern):
     check_pattern(pattern)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "reason"),
-    [
-        ("(", "missing `)`"), (")", "unmatched `)`"), ("[", "missing `]`"), ("[]", "empty character class"),
-        ("[a", "missing `]`"), ("[z-a]", "invalid range"), (r"[\w-z]", "invalid range"), ("[[:alfa:]]", "are alnum, alpha"),
-        ("[a&&b]", "backslash"), ("*", "nothing to repeat"), ("a**", "repeat of a repeat"), ("a{2,1}", "falling order"),
-        ("a{1", "nothing to repeat"), ("a{1001}", "repeats more"), ("(((a{10}){10}){11})", "repeats more"),
-        (r"(\pL{48}){20}", "too large"), ("(?=a)", "unsupported group"), ("(?!a)", "unsupported group"),
-        ("(?<=a)", "unsupported group"), ("(?P=x)", "unsupported group"), ("(?#x)", "unsupported group"),
-        ("(?>a)", "unsupported group"), (r"(a)\1", "unsupported escape"), (r"\Z", "unsupported escape"),
-        (r"\Qa\E", "unsupported escape"), (r"[\b]", "unsupported escape"), ("\\", "trailing backslash"),
-        (r"\xZZ", "invalid hexadecimal"), (r"\x{110000}", "invalid hexadecimal"), (r"\x{D800}", "invalid hexadecimal"),
-        (r"\p{Nope}", "unknown character property"), ("(?P<x>a)(?P<x>b)", "group name used twice"),
-        ("(?x)a b", "flag x is not supported; write the pattern without blanks"), ("(?x:a b)", "flag x"), ("(?-x)a", "flag x"),
-        ("(?-u)a", "flag u cannot be turned off"), ("(?U)a", "flag U"),
-        ("(?ii)a", "repeated flag"), ("(?i-i:a)", "repeated flag"),
-        ("(?z)", "unknown or repeated flag"), ("(?i-)a", "without the flags"), ("[a--b]", "literal `-` with a backslash"),
-        (r"\p{^Greek}", r"write `\P{..}`"), (r"\<a", "write `<` without the backslash"), (r"\u{D800}", "invalid hexadecimal"),
-        (r"\u12", "invalid hexadecimal"), (r"(\w{70}){3}", "too large"), ("[[a]]", "backslash"), ("(?i)*", "nothing to repeat"),
-        ("(" * 51 + ")" * 51, "nested deeper"), ("a" * 1001, "longer than"),
-    ],
-)  # fmt: skip
-def test_refused(pattern, reason):
+@pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: case["pattern"])
+def test_refused(case):
+    with pytest.raises(PatternError) as caught:
+        check_pattern(case["pattern"])
+    assert case["reason"] in str(caught.value)
+
+
+@pytest.mark.parametrize(("pattern", "reason"), [("(" * 51 + ")" * 51, "nested deeper"), ("a" * 1001, "longer than")])
+def test_a_large_pattern_is_refused(pattern, reason):
     with pytest.raises(PatternError) as caught:
         check_pattern(pattern)
     assert reason in str(caught.value)
@@ -94,20 +75,9 @@ def finds(pattern, text):
     return not find_mismatches(PatternCheck("p", pattern), [text])
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "found"),
-    [
-        (r"^\w+$", "é", True), (r"^\d+$", "٣", True), (r"^\s$", "\u00a0", True), (r"a\b", "aé", False), (r"\bé\b", "à é", True),
-        (r"\D", "٣", False), (r"[^\d]", "٣", False), (r"[^\W]", "é", True), (r"\S", "\u2003", False), (r"\B", "é", False),
-        (r"\Bé", "aé", True), ("[[:alpha:]]", "é", False), ("[[:^alpha:]]", "é", True), (r"\u{e9}", "é", True),
-        ("(?u)\\w", "é", True),
-        (r"^\w$", "\u0301", True), (r"^\w$", "Ⓐ", True), (r"^\w$", "½", False), (r"(?i)^straße$", "STRASSE", False),
-        ("(?i)k", "\u212a", True),
-        (r"(?-i:a)", "A", False), ("", "", True),
-    ],
-)  # fmt: skip
-def test_classes_and_boundaries_are_those_of_unicode(pattern, text, found):
-    assert finds(pattern, text) is found
+@pytest.mark.parametrize("case", CASES["found"], ids=lambda case: f"{case['pattern']} {case['text']}")
+def test_classes_and_boundaries_are_those_of_unicode(case):
+    assert finds(case["pattern"], case["text"]) is case["found"]
 
 
 def word(character):
