@@ -9,6 +9,8 @@ import pytest
 from gitops.cli.main import main
 from gitops.config.folder import FolderTree
 from gitops.config.load import load_desired
+from gitops.language.query import parse_queries
+from gitops.language.query.ast import Bind, Read
 from gitops.model.address import Kind
 from tests.support.pages import ROOT
 
@@ -20,6 +22,13 @@ def test_the_example_has_nothing_to_complain_about():
     assert list(loaded.diagnostics) == []
     assert loaded.desired is not None
     assert [r.address.name for r in loaded.desired.of_kind(Kind.GRAPH)] == ["knowledge", "legacy"]
+
+
+def test_every_read_begins_with_a_node_as_other_programs_that_read_these_files_need_it():
+    queries = [query for file in sorted(_EXAMPLE.rglob("*.gq")) for query in parse_queries(file.read_bytes())]
+    reads = {query.name.text: query.body.clauses[0] for query in queries if isinstance(query.body, Read)}
+    assert len(reads) == 19
+    assert [name for name, first in reads.items() if not isinstance(first, Bind)] == []
 
 
 @pytest.mark.e2e
