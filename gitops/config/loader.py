@@ -160,9 +160,10 @@ class ResourceLoader:
         if is_name(name) and (most is None or len(name) <= most):
             return True
         message = f"'{shown(name)}' is not a valid name: use letters, digits, _ and -, starting with a letter or _"
-        if is_name(name):
+        fix = "use a shorter name" if is_name(name) else None
+        if fix:
             message = f"the name has {len(name)} characters: use at most {most}, since a folder is called by it"
-        self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place))
+        self.reader.found.add(Code.INVALID_RESOURCE_ID, at, message, source=source_of(place), fix=fix)
         return False
 
 

@@ -421,7 +421,7 @@ def test_records_of_any_form_and_the_highest_revision_are_kept(cluster):
     assert kept["state_revision"] == 2**64 - 1
 
 
-@pytest.mark.parametrize("verb", ["plan", "apply", "refresh"])
+@pytest.mark.parametrize("verb", ["plan", "apply", "refresh", "import_"])
 def test_a_refused_folder_still_says_where_its_ledger_is(cluster, verb):
     cluster.converge()
     known = cluster.plan().observations
@@ -432,12 +432,20 @@ def test_a_refused_folder_still_says_where_its_ledger_is(cluster, verb):
     assert known.state_path
 
 
+def test_a_plan_of_a_refused_folder_still_says_what_is_declared(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", "node {")
+    form = envelope(cluster.plan())
+    declared = {"graph.knowledge", "policy.base", "query.knowledge.find_person", "schema.knowledge"}
+    assert (form["ok"], set(form["resource_digests"])) == (False, declared)
+
+
 def test_the_name_of_a_graph_fits_its_folder(cluster):
     names = ("g" * 224, "h" * 225)
     document = {"version": 1, "graphs": {name: {"schema": "knowledge.pg"} for name in names}}
     cluster.write("cluster.yaml", json.dumps(document))
     problem = found(cluster.validate(), "invalid_resource_id")
-    assert (problem.code, "at most 224" in problem.message) == ("invalid_resource_id", True)
+    assert ("at most 224" in problem.message, problem.fix) == (True, "use a shorter name")
 
 
 def test_a_lost_graph_heals_when_its_files_come_back_and_is_not_made_again_without_approval(cluster):
