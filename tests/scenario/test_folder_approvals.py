@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -89,4 +90,16 @@ def test_an_approval_without_a_time_does_not_count(cluster: Cluster, dated: str)
     (name,) = cluster.files("__cluster/approvals")
     cluster.plant(name, (cluster.stored(name) or b"").replace(b"2026-06-11T08:00:00Z", dated.encode()))
     assert "approval_expired" in [d.code for d in cluster.apply().diagnostics]
+    assert _exists(cluster)
+
+
+def test_an_approval_of_a_program_that_records_no_rows_permits_nothing_and_says_why(cluster: Cluster) -> None:
+    assert cluster.approve("graph.old").ok
+    (name,) = cluster.files("__cluster/approvals")
+    document = json.loads(cluster.stored(name) or b"")
+    del document["seen"]
+    cluster.plant(name, json.dumps(document | {"bound_config_digest": "31" * 32}).encode())
+    problems = [(each.code, each.path) for each in cluster.plan().diagnostics]
+    assert problems == [("approval_data_unknown", "graph.old")]
+    assert not cluster.apply().converged
     assert _exists(cluster)
