@@ -132,8 +132,10 @@ def _history_lines(result: GraphOutcome, graph: str) -> Iterable[str]:
             return [f"graph branch: {met}; nothing was merged", *table]
         case MergeResult(status=MergeStatus.UP_TO_DATE):
             return [f"graph branch: {result.into} already contains {result.source}", *_deletion(result)]
-        case MergeResult():
+        case MergeResult(status=status):
             counts = ", ".join(f"{result.rows[key]} of {key}" for key in sorted(result.rows)) or "no rows"
+            if status is MergeStatus.FAST_FORWARD:
+                counts = f"{result.into} now has exactly the rows of {result.source}"
             merged = f"merged {result.source} into {result.into}, version {result.manifest_version}"
             return [f"graph branch: {merged}: {counts}", *_deletion(result)]
         case VersionLog():

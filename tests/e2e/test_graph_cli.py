@@ -265,10 +265,14 @@ def test_a_branch_is_a_place_to_try_things(run: Run) -> None:
     merged = run("branch merge", "dev", "--json").json
     assert (merged["status"], merged["conflicts"]) == ("fast_forward", [])
     assert run("branch merge", "dev").out == "graph branch: main already contains dev\n"
+    run("branch create", "next")
+    run("mutate", "rename", "--param", "code=B", "--param", "name=Birch", "--branch", "next")
+    forward = "graph branch: merged next into main, version 4: main now has exactly the rows of next\n"
+    assert run("branch merge", "next").out == forward
     assert run("branch delete", "dev").code == 0
     assert "graph_branch_missing" in run("branch delete", "dev").err
     operations = [each["operation"] for each in run("log", "--json").json["commits"]]
-    assert operations == ["merge", "load", "create"]
+    assert operations == ["merge", "merge", "load", "create"]
 
 
 def test_branches_that_contradict_each_other_do_not_merge(run: Run) -> None:
