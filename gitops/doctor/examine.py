@@ -211,7 +211,7 @@ def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: i
         store.delete(f"{layout.STATE}.doctor")
     except GitopsError as problem:
         away = isinstance(problem, RemoteError) and problem.retryable
-        fix = "check the address, the credentials and their permissions (docs/storage.md)"
+        fix = problem.fix or "check the address, the credentials and their permissions (docs/storage.md)"
         return (unknown if away else error)(check, f"{problem.code}: {problem.detail}", fix, place)
     faults = [each.fault for each in races if each.fault]
     if faults:

@@ -210,7 +210,7 @@ def unreadable(uri: str, error: RemoteError) -> GitopsError:
     A disk that fails has the graph: it is unreadable. A bucket that does not answer, or refuses, says nothing about it.
     """
     if uri.startswith("s3:"):
-        return RemoteError(error.code, error.detail, path=uri, retryable=error.retryable, status=error.status)
+        return error.during(error.code, uri)
     return GitopsError(Code.GRAPH_UNREADABLE, f"{uri} does not open: {error.detail}", path=uri)
 
 

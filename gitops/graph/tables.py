@@ -29,6 +29,7 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.graph.manifest import TableEntry, find_manifest, head_number
 from gitops.graph.root import DatasetLocation, GraphFolder
 from gitops.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
+from gitops.storage.bucket import AWAY, PERMIT
 
 __all__ = [
     "DRIVER_ERRORS",
@@ -179,7 +180,9 @@ def service_failure(place: str, error: Exception) -> RemoteError | None:
     denied = status in _DENIED
     answer = "the service does not answer" if status is None else f"the service answers {status}"
     detail = f"{place}: {'access is denied: ' if denied else ''}{answer}"
-    return RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status)
+    return RemoteError(
+        Code.STORAGE_FAILED, detail, path=place, retryable=not denied, status=status, fix=PERMIT if denied else AWAY
+    )
 
 
 def raw_columns(rows: pa.Table | pa.RecordBatch) -> dict[str, list[Any]]:

@@ -180,11 +180,12 @@ class FolderLedger(ChangesetReader):
 
         Otherwise raises the first row of the decision table that applies.
         """
-        seen = self.observe_lock()
+        try:
+            seen = lock_observation(self._store.read(layout.LOCK))
+        except RemoteError as error:
+            raise error.during(Code.STATE_LOCK_READ_ERROR, layout.LOCK) from error
         if not seen.held:
             raise ConflictError(Code.STATE_LOCK_MISSING, "the ledger is not locked", path=layout.LOCK)
-        if seen.problem == Code.STATE_LOCK_READ_ERROR:
-            raise RemoteError(seen.problem, seen.detail, path=layout.LOCK)
         if not seen.is_named(lock_id) and seen.info is None:
             raise IntegrityError(seen.problem or Code.INVALID_STATE_LOCK, lock_held_message(seen), path=layout.LOCK)
         if not seen.is_named(lock_id):

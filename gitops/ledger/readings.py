@@ -76,7 +76,7 @@ def view_of(data: bytes | None, sound: bytes | None = None) -> LedgerView:
 
 def unreadable_view(problem: GitopsError) -> LedgerView:
     """The view when the state document cannot be read: as found, so that no import overwrites it."""
-    return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail))
+    return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail, problem.fix))
 
 
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
@@ -186,7 +186,7 @@ def _sort(
     return tuple(found), tuple(unreadable)
 
 
-def _problem(code: Code, path: str, detail: str) -> tuple[Diagnostic, ...]:
+def _problem(code: Code, path: str, detail: str, fix: str | None = None) -> tuple[Diagnostic, ...]:
     problems = Diagnostics()
-    problems.add(code, path, detail)
+    problems.add(code, path, detail, fix=fix)
     return tuple(problems)

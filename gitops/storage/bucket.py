@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig, S3Config
     from obstore.store import S3Store as Client
 
-__all__ = ["Bucket", "PutResult", "StoredObject", "lance_options"]
+__all__ = ["AWAY", "PERMIT", "Bucket", "PutAnswer", "PutResult", "StoredObject", "lance_options"]
 
 _MAX_OBJECT_BYTES = 1 << 28
 _OWNER = "gitops-put"
@@ -39,7 +39,8 @@ _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::
 _NO_BUCKET = "the bucket does not exist"
 _NO_CREDENTIALS = "no credentials are set, and this machine has no identity that gives some"
 _SET_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION; then run the same command again"
-_PERMIT = "let the credentials read, write and list the bucket, and check AWS_REGION; then run the same command again"
+PERMIT = "let the credentials read, write and list the bucket, and check AWS_REGION; then run the same command again"
+AWAY = "check that the service runs, and that AWS_ENDPOINT_URL is its address; then run the same command again"
 _CREATE = "create the bucket, or correct its name in storage; then run the same command again"
 
 _DENIED = (401, 403)
@@ -50,11 +51,20 @@ T = TypeVar("T")
 
 
 class PutResult(Enum):
-    """The result of one conditional PUT."""
+    """Whether a conditional PUT wrote."""
 
     WRITTEN = auto()
     REFUSED = auto()
     UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PutAnswer:
+    """What came of one conditional PUT: the tag of what it wrote, empty if unknown, and the failure that hides the result."""
+
+    result: PutResult
+    tag: str = ""
+    failure: RemoteError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +139,10 @@ class Bucket:
         self._repeated(path, lambda: obstore.put(self._client, path, data, use_multipart=False))
         self._is_there = True
 
-    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> tuple[PutResult, str]:
+    def put_if(self, path: str, data: bytes, owner: str, *, matching: str | None) -> PutAnswer:
         """Write in exactly one request if the object has the tag `matching`, or with None if there is no object.
 
-        Returns the tag of what was written as well, empty if it is not known. Raises RemoteError for a request that certainly had
-        no effect.
+        Raises RemoteError for a request that certainly had no effect.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -147,17 +156,17 @@ class Bucket:
                         self._client, path, data, mode=mode, attributes=attributes, use_multipart=False
                     )
                 except (AlreadyExistsError, PreconditionError):
-                    return PutResult.REFUSED, ""
+                    return PutAnswer(PutResult.REFUSED)
                 except FileNotFoundError:
                     # Services answer so where the object is gone, and where the bucket is missing.
                     if matching is None:
                         raise
-                    return PutResult.REFUSED, ""
+                    return PutAnswer(PutResult.REFUSED)
         except RemoteError as error:
             if not error.retryable:
                 raise
-            return PutResult.UNKNOWN, ""
-        return PutResult.WRITTEN, answer["e_tag"] or ""
+            return PutAnswer(PutResult.UNKNOWN, failure=error)
+        return PutAnswer(PutResult.WRITTEN, answer["e_tag"] or "")
 
     def delete(self, paths: list[str]) -> None:
         """Remove objects, whether they are there or not."""
@@ -226,7 +235,7 @@ class Bucket:
         except (known.PermissionDeniedError, known.UnauthenticatedError) as error:
             raise self._denied(path, error) from None
         except FileNotFoundError:
-            raise self._failed(path, _NO_BUCKET, retryable=False) from None
+            raise self._failed(path, _NO_BUCKET, retryable=False, fix=_CREATE) from None
         except (known.InvalidPathError, known.NotSupportedError, NotImplementedError, ValueError) as error:
             raise self._failed(path, f"cannot be asked for ({type(error).__name__})", retryable=False) from None
         except (known.BaseError, OSError) as error:
@@ -236,14 +245,15 @@ class Bucket:
             if status in _DENIED or _IDENTITY.search(str(error)):
                 raise self._denied(path, error) from None
             final = status is not None and status // 100 == 4 and status not in _PASSING  # noqa: PLR2004 - 4xx
-            raise self._failed(path, _answered(error), retryable=not final, status=status) from None
+            fix = None if final else AWAY
+            raise self._failed(path, _answered(error), retryable=not final, status=status, fix=fix) from None
 
     def _denied(self, path: str, error: Exception) -> RemoteError:
         if _IDENTITY.search(str(error)):
             detail = f"s3://{self.name}: {_NO_CREDENTIALS}"
             return RemoteError(Code.STORAGE_FAILED, detail, path=path, fix=_SET_CREDENTIALS)
         denied, status = f"access is denied: {_answered(error)}", _status(error)
-        return self._failed(path, denied, retryable=False, status=status, fix=_PERMIT)
+        return self._failed(path, denied, retryable=False, status=status, fix=PERMIT)
 
     def _failed(
         self, path: str, reason: str, *, retryable: bool = True, status: int | None = None, fix: str | None = None

@@ -12,7 +12,7 @@ from typing import Protocol
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import RemoteError
-from gitops.storage.bucket import Bucket, PutResult
+from gitops.storage.bucket import Bucket, PutAnswer, PutResult
 from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
@@ -56,30 +56,34 @@ def race(bucket: Bucket, path: str, writers: int, used: list[str]) -> Race:
     A race without a certain winner is repeated at a new object. The objects begin with `path` and are added to `used`, for the
     caller to remove. Raises RemoteError `storage_failed`.
     """
-    for attempt in bucket.retry.attempts(f"s3://{bucket.name}/{path}"):
-        used.append(f"{path}-{attempt}")
-        created, tag = _start(bucket, used[-1], None, writers)
-        if not tag:
-            continue
-        # Where several created it, the tag of one of them may be gone already.
-        replaced = 0 if created > 1 else _start(bucket, used[-1], tag, writers)[0]
-        if created > 1 or replaced:
-            return Race(writers, created, replaced)
     place = f"s3://{bucket.name}/{path}"
-    detail = f"{place}: the service cannot be tested: it let none of {writers} writers pass, or did not answer"
-    raise RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=True)
+    reason, fix = f"it let none of {writers} writers pass", None
+    for attempt in bucket.retry.attempts(place):
+        used.append(f"{path}-{attempt}")
+        answers = _start(bucket, used[-1], None, writers)
+        created = [each.tag for each in answers if each.result is PutResult.WRITTEN]
+        replaced = 0
+        if len(created) == 1 and created[0]:
+            answers = _start(bucket, used[-1], created[0], writers)
+            replaced = sum(each.result is PutResult.WRITTEN for each in answers)
+        # Where several created it, the tag of one of them may be gone already.
+        if len(created) > 1 or replaced:
+            return Race(writers, len(created), replaced)
+        for each in answers:
+            if each.failure is not None:
+                reason, fix = each.failure.detail, each.failure.fix
+    detail = f"the service of s3://{bucket.name} cannot be tested: {reason}"
+    raise RemoteError(Code.STORAGE_FAILED, detail, path=place, retryable=True, fix=fix)
 
 
-def _start(bucket: Bucket, path: str, matching: str | None, writers: int) -> tuple[int, str]:
-    """The number of winners, and the tag of the object that one of them wrote."""
+def _start(bucket: Bucket, path: str, matching: str | None, writers: int) -> list[PutAnswer]:
+    """What came of writes of one object that start together."""
     gate = Barrier(writers)
 
-    def write(number: int) -> tuple[PutResult, str]:
+    def write(number: int) -> PutAnswer:
         gate.wait()
         # No content is written twice: tags are often digests, and then the old tag would be right again.
         content = f"writer {number} of {matching}\n".encode()
         return bucket.put_if(path, content, f"probe-{number}", matching=matching)
 
-    answers = in_parallel(write, range(writers), writers)
-    tags = [tag for result, tag in answers if result is PutResult.WRITTEN]
-    return len(tags), tags[-1] if tags else ""
+    return in_parallel(write, range(writers), writers)

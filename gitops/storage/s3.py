@@ -94,11 +94,11 @@ class S3Store:
         path, token, sure = self._path(key), secrets.token_hex(16), True
         with self._writing():
             for _ in self._bucket.retry.attempts(self.display(key)):
-                answer, tag = self._bucket.put_if(path, data, token, matching=None)
-                if answer is PutResult.WRITTEN:
-                    self._remember(path, data, tag)
+                answer = self._bucket.put_if(path, data, token, matching=None)
+                if answer.result is PutResult.WRITTEN:
+                    self._remember(path, data, answer.tag)
                     return True
-                sure = sure and answer is PutResult.REFUSED
+                sure = sure and answer.result is PutResult.REFUSED
                 # A refusal alone does not say that an object is there: two writers at once may both be refused.
                 owner = self._bucket.owner(path)
                 if owner is not None:
@@ -122,11 +122,11 @@ class S3Store:
                     if found is None or found.data != expected or found.owner == token:
                         return _settled(self.display(key), ours=found is not None and found.owner == token, sure=sure)
                     before = found.tag
-                answer, tag = self._bucket.put_if(path, data, token, matching=before)
-                if answer is PutResult.WRITTEN:
-                    self._remember(path, data, tag)
+                answer = self._bucket.put_if(path, data, token, matching=before)
+                if answer.result is PutResult.WRITTEN:
+                    self._remember(path, data, answer.tag)
                     return True
-                sure = sure and answer is PutResult.REFUSED
+                sure = sure and answer.result is PutResult.REFUSED
         raise _unknown_result(self.display(key))
 
     def write(self, key: str, data: bytes) -> None:

@@ -336,6 +336,38 @@ def test_a_bucket_that_is_missing_holds_no_lock(gitops: Command) -> None:
     assert "the bucket does not exist" in shown
 
 
+CREATE, PERMIT, START = "create the bucket", "let the credentials read", "check that the service runs"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "status", "said", "fix"),
+    [
+        ("no-such-bucket", None, "the bucket does not exist", CREATE),
+        (None, 403, "access is denied: the service answers 403", PERMIT),
+        (None, 503, "the service answers 503", START),
+    ],
+)
+def test_every_command_says_what_is_wrong_with_the_service_and_what_to_do(
+    gitops: Command, s3: S3Place, bucket: str | None, status: int | None, said: str, fix: str
+) -> None:
+    gitops.environ["GITOPS_STORAGE_RETRY"] = "0"
+    gitops.cluster.options["storage"] = f"s3://{bucket or s3.bucket}/x"
+    gitops.cluster.save()
+    s3.server.fault = lambda asked: status
+    for verb in (
+        ("plan",),
+        ("apply",),
+        ("status",),
+        ("ready",),
+        ("force-unlock", LOCK_ID),
+        ("graph", "show", "knowledge"),
+        ("graph", "load", "knowledge", "-"),
+    ):
+        problems = gitops(*verb, code=1, stdin=ROWS)["diagnostics"]
+        errors = [(d["message"], d["fix"]) for d in problems if d["severity"] == "error"]
+        assert [(said in message, fix in remedy) for message, remedy in errors] == [(True, True)], (verb, errors)
+
+
 def test_a_large_catalog_is_read_at_the_same_time(gitops: Command, s3: S3Place) -> None:
     """The tenth blob has to be asked for before the first one is answered, and so on for what an apply writes."""
     # All in one file: they are published with the same content, each under its own name.

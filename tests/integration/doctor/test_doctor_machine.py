@@ -135,6 +135,7 @@ def test_a_missing_bucket_has_failed(s3: S3Place) -> None:
     finding = storage_finding(lambda: S3Store("s3://no-such-bucket/x"), "brain", rounds=1)
     assert finding.health is Health.ERROR
     assert "the bucket does not exist" in finding.detail
+    assert "create the bucket" in finding.fix
 
 
 def test_a_store_that_cannot_be_opened_says_why() -> None:

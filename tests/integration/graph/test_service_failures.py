@@ -21,6 +21,7 @@ from gitops.graph.history.gc import collect_garbage
 from gitops.graph.history.verify import verify_graph
 from gitops.graph.load import LoadRequest, load_records
 from gitops.graph.staged import WriteContext
+from gitops.storage.bucket import AWAY, PERMIT
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
 from tests.support.pages import ROOT
@@ -74,6 +75,7 @@ def test_what_the_service_refuses_to_the_driver_is_a_failure_of_the_storage(
     assert failure.value.code == "storage_failed"
     assert f"the service answers {status}" in failure.value.detail
     assert "Fault" not in failure.value.detail, "nothing of the answer is quoted but its status"
+    assert failure.value.fix == (PERMIT if status == 403 else AWAY)
 
 
 @pytest.mark.parametrize(
