@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Effort, Figure, LeftOutError, Program
-from tests.support.versitygw import PROGRAM, versitygw
+from tests.support.real_service import VERSITYGW
 
 _ROUND_TRIP_S = 0.2
 _GOALS_S = {"status": 2.0, "plan": 2.0, "apply": 15.0, "load": 15.0}
@@ -45,14 +45,14 @@ def _far_service(folder: Path) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     from tests.support.latency import DistantService
     from tests.support.s3 import S3Server
 
-    if PROGRAM is None:
+    if VERSITYGW.program is None:
         with S3Server() as server, DistantService(urlsplit(server.url).port or 0, _ROUND_TRIP_S) as far:
             yield "imitation", server.bucket(), {**server.environ, "AWS_ENDPOINT_URL": far.url}
         return
-    with versitygw(folder, "bench") as environ:
+    with VERSITYGW.serving(folder, "bench") as environ:
         port = urlsplit(environ["AWS_ENDPOINT_URL"]).port or 0
         with DistantService(port, _ROUND_TRIP_S) as far:
-            yield "versitygw", "bench", {**environ, "AWS_ENDPOINT_URL": far.url}
+            yield VERSITYGW.name, "bench", {**environ, "AWS_ENDPOINT_URL": far.url}
 
 
 def _life(

@@ -22,6 +22,7 @@ from tests.support.clock import FixedClock
 from tests.support.cluster import FailAt
 from tests.support.ids import SequentialIds
 from tests.support.memory_engine import MemoryEngine
+from tests.support.real_service import REAL_SERVICES, RealService
 
 BASE = b"node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person { since: Date? }\n"
 GROWN = b"node Person { name: String @key  age: I32?  mail: String? }\nedge Knows: Person -> Person { since: Date? }\n"
@@ -51,17 +52,18 @@ class Case:
         return self.engine.prepare_migration(self.uri, source, actor="bob").publish()
 
 
-@pytest.fixture(params=["lance", "lance-s3", "memory"])
+@pytest.fixture(params=["lance", "lance-s3", "memory", *REAL_SERVICES], ids=str)
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     root = tmp_path / "graphs" / "k.omni"
     if request.param == "memory":
         twin = MemoryEngine()
         return Case(twin, str(root), lambda: twin.leave_partial_root(str(root)), twin.cut_delete_short)
     engine = LanceEngine(FixedClock(datetime(2026, 1, 1, tzinfo=UTC)), SequentialIds())
-    if request.param == "lance-s3":
-        place = request.getfixturevalue("s3")
-        rest = S3Store(place.root).write
-        uri = f"{place.root}/graphs/k.omni"
+    if request.param == "lance-s3" or isinstance(request.param, RealService):
+        real = isinstance(request.param, RealService)
+        place = request.getfixturevalue("real_root")(request.param) if real else request.getfixturevalue("s3").root
+        rest = S3Store(place).write
+        uri = f"{place}/graphs/k.omni"
         return Case(engine, uri, lambda: rest("graphs/k.omni/nodes/x.lance/data", b""), _cut_delete_short)
     return Case(engine, str(root), lambda: (root / "nodes").mkdir(parents=True), _cut_delete_short)
 

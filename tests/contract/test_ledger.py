@@ -46,7 +46,7 @@ from gitops.storage.s3 import S3Store
 from tests.support.clock import FixedClock
 from tests.support.memory_ledger import MemoryLedger
 from tests.support.memory_store import BrokenStore, MemoryStore
-from tests.support.s3 import S3Place
+from tests.support.real_service import REAL_SERVICES, RealService
 
 CLOCK = FixedClock(datetime(2026, 7, 2, 10, 0, tzinfo=UTC))
 
@@ -100,13 +100,19 @@ class TestMemoryFolder(LedgerContract, DocumentContract, ChangesetContract, Rete
 
 
 class TestObjectStorage(LedgerContract, DocumentContract, ChangesetContract):
-    @pytest.fixture
-    def make_store(self, s3: S3Place) -> MakeStore:
-        return lambda: folder(S3Store(s3.root))
+    @pytest.fixture(params=["imitation", *REAL_SERVICES], ids=str)
+    def root(self, request: pytest.FixtureRequest) -> str:
+        if isinstance(request.param, RealService):
+            return request.getfixturevalue("real_root")(request.param)
+        return request.getfixturevalue("s3").root
 
     @pytest.fixture
-    def files(self, s3: S3Place) -> Files:
-        return StoreFiles(S3Store(s3.root))
+    def make_store(self, root: str) -> MakeStore:
+        return lambda: folder(S3Store(root))
+
+    @pytest.fixture
+    def files(self, root: str) -> Files:
+        return StoreFiles(S3Store(root))
 
 
 class TestMemoryTwin(LedgerContract, DocumentContract, ChangesetContract, RetentionContract):

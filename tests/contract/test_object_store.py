@@ -20,10 +20,13 @@ from gitops.storage.local import LocalStore, delete_tree
 from gitops.storage.port import ObjectStore
 from gitops.storage.s3 import S3Store
 from tests.support.memory_store import MemoryStore
+from tests.support.real_service import REAL_SERVICES, RealService
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", "s3", *REAL_SERVICES], ids=str)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if isinstance(request.param, RealService):
+        return S3Store(request.getfixturevalue("real_root")(request.param))
     if request.param == "s3":
         return S3Store(request.getfixturevalue("s3").root)
     return LocalStore(tmp_path / "deep" / "root") if request.param == "local" else MemoryStore()
