@@ -39,11 +39,15 @@ _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::
 _NO_BUCKET = "the bucket does not exist"
 _NO_CREDENTIALS = "no credentials are set, and this machine has no identity that gives some"
 _SET_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION; then run the same command again"
+_CORRECT = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to credentials of this service; then run the same command again"
+)
 PERMIT = "let the credentials read, write and list the bucket, and check AWS_REGION; then run the same command again"
 AWAY = "check that the service runs, and that AWS_ENDPOINT_URL is its address; then run the same command again"
 _CREATE = "create the bucket, or correct its name in storage; then run the same command again"
 
 _DENIED = (401, 403)
+_UNKNOWN_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
 # Of the answers that blame the request, those that another attempt may change: too slow, in conflict, too many.
 _PASSING = (408, 409, 429)
 
@@ -253,7 +257,8 @@ class Bucket:
             detail = f"s3://{self.name}: {_NO_CREDENTIALS}"
             return RemoteError(Code.STORAGE_FAILED, detail, path=path, fix=_SET_CREDENTIALS)
         denied, status = f"access is denied: {_answered(error)}", _status(error)
-        return self._failed(path, denied, retryable=False, status=status, fix=PERMIT)
+        fix = _CORRECT if _reason(error) in _UNKNOWN_CREDENTIALS else PERMIT
+        return self._failed(path, denied, retryable=False, status=status, fix=fix)
 
     def _failed(
         self, path: str, reason: str, *, retryable: bool = True, status: int | None = None, fix: str | None = None

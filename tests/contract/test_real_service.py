@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gitops.core.errors import RemoteError
 from gitops.core.faults import NoFaults
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.gc import collect_garbage
@@ -21,7 +22,7 @@ from gitops.model.ledger import LockInfo
 from gitops.storage.s3 import S3Store
 from gitops.wiring.system import RandomIds
 from tests.support.clock import FixedClock
-from tests.support.real_service import REAL_SERVICES, RealService
+from tests.support.real_service import REAL_SERVICES, VERSITYGW, RealService
 
 CLOCK = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
 SCHEMA = b"node Person { name: String @key }\nedge Knows: Person -> Person\n"
@@ -36,6 +37,15 @@ def test_it_decides_between_writers(root: str) -> None:
     store = S3Store(root)
     assert {(race.created, race.replaced) for race in store.race(8, 20)} == {(1, 1)}
     assert store.names("__cluster") == ()
+
+
+def test_a_wrong_secret_is_named(real_root: Callable[[RealService], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other service looks at no signature."""
+    place = real_root(VERSITYGW)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret-4712")
+    with pytest.raises(RemoteError, match="access is denied: the service answers 403 SignatureDoesNotMatch") as failure:
+        S3Store(place).read("a")
+    assert "AWS_SECRET_ACCESS_KEY" in (failure.value.fix or "")
 
 
 def test_one_of_racing_runs_gets_the_lock(root: str) -> None:

@@ -332,6 +332,25 @@ def test_without_credentials_the_service_is_not_blamed(s3: S3Place, monkeypatch:
     assert "403" not in failure.value.detail
 
 
+@pytest.mark.parametrize(
+    ("reason", "fix"),
+    [("SignatureDoesNotMatch", "credentials of this service"), ("AccessDenied", "let the credentials read")],
+)
+def test_credentials_that_are_not_known_are_not_those_that_lack_a_right(
+    s3: S3Place, monkeypatch: pytest.MonkeyPatch, reason: str, fix: str
+) -> None:
+    import obstore
+    from obstore.exceptions import PermissionDeniedError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionDeniedError(f"Server returned status code: 403: <Error><Code>{reason}</Code></Error>")
+
+    monkeypatch.setattr(obstore, "get", refuse)
+    with pytest.raises(RemoteError, match=f"access is denied: the service answers 403 {reason}") as failure:
+        S3Store(s3.root).read("a")
+    assert fix in (failure.value.fix or "")
+
+
 FAULTS = st.lists(st.sampled_from([None, 503, 409, Drop.REPLY]), max_size=5)
 
 
