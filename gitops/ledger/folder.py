@@ -96,15 +96,14 @@ class FolderLedger(ChangesetReader):
     def view(self) -> LedgerView:
         """The current state, read once; every failure is one of its problems.
 
-        Who holds the lock asks for sidecars and approvals next: where answers are slow, all are read at the same time. They and
-        the changesets, which are read when they are asked for, are kept until this run writes.
+        Who holds the lock asks for sidecars, approvals and changesets next: where answers are slow, all are read at the same
+        time. They are kept until this run writes.
         """
         self._writer.forget()
-        ahead = (layout.RECOVERIES, layout.APPROVALS) if self._holds_lock and self.parallel > 1 else ()
-        reads: tuple[Callable[[], None], ...] = (
-            self._read_state,
-            *(partial(self._read_ahead, folder) for folder in ahead),
-        )
+        reads: list[Callable[[], None]] = [self._read_state]
+        if self._holds_lock and self.parallel > 1:
+            reads += [partial(self._read_ahead, folder) for folder in (layout.RECOVERIES, layout.APPROVALS)]
+            reads += [self._writer.read_ahead]
         try:
             in_parallel(lambda read: read(), reads, self.parallel)
         except RemoteError as error:
@@ -256,6 +255,8 @@ class FolderLedger(ChangesetReader):
             raise error.during(Code.STATE_READ_ERROR, layout.STATE) from error
         if not is_same_state(view, current):
             raise conflict_error()
+        if not self._holds_lock:
+            self._writer.forget()
         self._writer.record(events, self._may_settle)
         in_parallel(self.disarm, operation_ids, self.parallel)
         return view

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
-from gitops.core.errors import ConflictError, RemoteError
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import Faults, around
 from gitops.ledger import layout
 from gitops.ledger.changesets import ChangesetIndex, read_index, write_events, write_index
@@ -46,23 +46,36 @@ class FolderChangesets:
         self._store = store
         self._faults = faults
         self._index: bytes | None = None
-        self._settled: ChangesetRecords | None = None
-        self._kept: ChangesetRecords | None = None
+        self._known: ChangesetRecords | None = None
+        self._is_settled = self._is_sure = False
+        self._announced: ChangesetRecords | None = None
 
     def read(self) -> ChangesetRecords:
         """The changesets as they are now. Raises IntegrityError `changeset_invalid`, RemoteError."""
         return ChangesetRecords(self._store.read, self._state_cas)
 
     def keep(self) -> ChangesetRecords:
-        """As `read`, or what the last call found, until this handle writes or is to `forget` it."""
-        known = self._kept or self.read()
-        # Of events that are only announced, the state decides when it is asked for, which a slow run may still write.
-        self._kept = None if known.pending else known
+        """As `read`, without reading again what this handle read or wrote last.
+
+        After `forget` that holds as far as the index is still the same.
+        """
+        known = self._known
+        if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
+            known = self.read()
+            self._index = known.stored(layout.INDEX)
+            # Of events that are only announced, the state decides when it is asked for, which a slow run may still write.
+            self._known, self._is_settled = None if known.pending else known, False
+        self._is_sure = True
         return known
 
+    def read_ahead(self) -> None:
+        """Read them before they are asked for; after a failure who asks for them reads them."""
+        with contextlib.suppress(GitopsError):
+            self.keep()
+
     def forget(self) -> None:
-        """What is kept may not be so any more."""
-        self._kept = None
+        """Look at the index again before what is known is used."""
+        self._is_sure = False
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
         """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
@@ -88,18 +101,23 @@ class FolderChangesets:
 
         Raises as `record`; ConflictError `state_cas_mismatch` too.
         """
-        known = self.settle()
-        recording = known.recording(drafts)
-        if not recording.events:
-            return None
-        with around(self._faults, "ledger.changeset", "announce"):
-            if not self._publish(replace(known.index, committing=digest(state)), recording.events):
-                raise conflict_error()
-        return recording
+        drafts = tuple(drafts)
+        for _ in range(_ATTEMPTS):
+            known = self.settle()
+            recording = known.recording(drafts)
+            if not recording.events:
+                return None
+            with around(self._faults, "ledger.changeset", "announce"):
+                landed = self._publish(replace(known.index, committing=digest(state)), recording.events)
+            if landed:
+                # Until it is confirmed or withdrawn, whether they happened is read from the state.
+                self._known, self._announced = None, known
+                return recording
+        raise conflict_error()
 
     def confirm(self, recording: Recording) -> None:
         """The state that events were announced with is in force. What fails here, the next writer does."""
-        known, self._settled = self._settled, None
+        known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             with around(self._faults, "ledger.changeset", "confirm"):
                 landed = self._publish(recording.index, recording.events)
@@ -108,21 +126,18 @@ class FolderChangesets:
 
     def withdraw(self) -> None:
         """The state that events were announced with was not written. What fails here, the next writer does."""
-        known, self._settled = self._settled, None
+        known, self._announced = self._announced, None
         with contextlib.suppress(RemoteError):
             if known is not None and self._publish(known.index, ()):
-                self._settled = known
+                self._take_over(known)
 
     def settle(self, may_settle: Callable[[], bool] = lambda: True) -> ChangesetRecords:
         """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
-        kept, self._kept = self._kept, None
         try:
-            index = self._store.read(layout.INDEX) if self._settled or kept else None
-            if self._settled is not None and index == self._index:
-                return self._settled
             for _ in range(_ATTEMPTS):
-                known = self.read() if kept is None or index != kept.stored(layout.INDEX) else kept
-                kept, self._index = None, known.stored(layout.INDEX)
+                known = self.keep()
+                if self._is_settled:
+                    return known
                 if known.pending and not may_settle():
                     detail = "the run that holds the lock commits a changeset at this moment"
                     fix = "see what became of it: gitops changeset list --all"
@@ -131,7 +146,7 @@ class FolderChangesets:
                 self._write_files(known, unwritten)
                 if not known.pending or self._publish(known.index, known.newest):
                     known.advance(unwritten)
-                    self._settled = known
+                    self._take_over(known)
                     return known
         except RemoteError as error:
             raise error.during(Code.STATE_WRITE_ERROR, layout.INDEX) from error
@@ -139,11 +154,15 @@ class FolderChangesets:
 
     def _follow(self, known: ChangesetRecords, recording: Recording) -> None:
         """Write the files of events that are recorded. What fails here, the next writer does."""
-        self._settled = None
+        self._known = None
         with contextlib.suppress(RemoteError):
             self._write_files(known, recording)
             known.advance(recording)
-            self._settled = known
+            self._take_over(known)
+
+    def _take_over(self, known: ChangesetRecords) -> None:
+        """What is recorded, with all its files, under the index that this handle wrote last."""
+        self._known, self._is_settled, self._is_sure = known, True, True
 
     def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:
         def write(path: str) -> None:
@@ -183,7 +202,7 @@ class FolderChangesets:
                 landed = self._store.replace(layout.INDEX, data, expected=expected)
         except RemoteError as error:
             raise error.during(Code.STATE_WRITE_ERROR, layout.INDEX) from error
-        self._index = data if landed else None
+        self._index, self._known = (data, self._known) if landed else (None, None)
         if landed and before not in (None, batch):
             with contextlib.suppress(RemoteError):
                 self._store.delete(layout.batch_key(before))

@@ -198,8 +198,9 @@ class ChangesetRecords:
             elif isinstance(first, Created):
                 self._check_free(index, records, first.record)
                 cluster = first.record.cluster
-                # What is only created has no run yet: a bucket need not be asked.
-                self._files.setdefault(layout.run_key(key), None)
+                # What is only created has no events and no run yet: a bucket need not be asked.
+                for path in (layout.events_key(key), layout.run_key(key)):
+                    self._files.setdefault(path, None)
             # A run that is repeated whole, as one without changes is, has nothing to add to what it ended as.
             if not due or (key in joined and before is not None and before.ended):
                 continue

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum, auto
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -91,7 +92,8 @@ class Bucket:
         self.name = name
         self.retry = RetryLimit.of(os.environ) if retry is None else retry
         self.endpoint, allow_http = _service(os.environ)
-        self._client = _client(name, self.endpoint, allow_http=allow_http)
+        settings = frozenset((key, value) for key, value in os.environ.items() if key.startswith("AWS_"))
+        self._client = _client(name, self.endpoint, allow_http, settings)
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
@@ -317,7 +319,9 @@ def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
     return endpoint, allow_http
 
 
-def _client(bucket: str, endpoint: str, *, allow_http: bool) -> Client:
+# A command opens several stores in one bucket. They share the connections of one client, as long as its settings are the same.
+@cache
+def _client(bucket: str, endpoint: str, allow_http: bool, settings: frozenset[tuple[str, str]]) -> Client:  # noqa: ARG001
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store as Client

@@ -37,7 +37,7 @@ __all__ = ["S3Store", "lance_options"]
 _PROBE = "__cluster/.probe-"
 _WRITERS = 4
 _AT_ONCE = 64
-_TAGS, _TAGGED_BYTES = 64, 1024 * 1024
+_TAGS, _TAGGED_BYTES = 4096, 1024 * 1024
 """Of how many objects the tags are remembered at most, and how large these may be."""
 
 

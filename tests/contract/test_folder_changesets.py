@@ -14,12 +14,13 @@ from ledger_changesets import check_history, record
 from ledger_samples import code_of, lock, state, write
 
 from gitops.changesets.lifecycle import replay
+from gitops.core.errors import ConflictError
 from gitops.core.faults import Faults, NoFaults
 from gitops.ledger import folder_changesets, layout
 from gitops.ledger.changesets import read_archive, read_ended, read_events, read_index, read_record
 from gitops.ledger.folder import FolderLedger
-from gitops.model.changeset import ChangesetState
-from tests.support.changeset_samples import PASSING, created, drafts, key, ready, whole
+from gitops.model.changeset import ChangesetState, RollingBack, Runtime, RuntimeState, RuntimeUpdated
+from tests.support.changeset_samples import PASSING, created, drafts, key, member, ready, whole
 from tests.support.clock import FixedClock
 from tests.support.memory_store import BrokenStore, MemoryStore
 
@@ -118,6 +119,39 @@ def test_who_holds_the_lock_keeps_what_it_read_until_it_looks_again_or_writes() 
     record(other, *STORY[1])
     assert code_of(lambda: record(mine, *STORY[1], view=view)) == "changeset_state_invalid"
     assert [each.state for each in mine.changesets().open] == [ChangesetState.PREPARED]
+
+
+def test_what_another_one_records_during_a_run_does_not_keep_the_run_from_its_commit() -> None:
+    store = imported()
+    mine = folder(store)
+    mine.acquire(lock(1))
+    record(mine, *STORY[0])
+    record(mine, *STORY[1])
+    view = mine.view()
+    record(folder(store), *drafts(1, RuntimeUpdated(member("a"), Runtime(RuntimeState.READY, attempts=2))))
+    mine.commit(view, replace(write(state(2)), events=STORY[2]))
+    check_history(folder(store))
+    assert len(folder(store).events()) == 7
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_after_a_state_whose_answer_is_lost_the_state_says_whether_its_events_happened(landed: bool) -> None:
+    store = BrokenStore()
+    mine = folder(store)
+    mine.commit(mine.view(), write(state(1)))
+    record(mine, *STORY[0])
+    record(mine, *STORY[1])
+    view = mine.view()
+    store.broken, store.too_late = {("replace", layout.STATE)}, landed
+    assert code_of(lambda: mine.commit(view, replace(write(state(2)), events=STORY[2]))) == "state_write_error"
+    store.broken = set()
+    # The same process goes on, as an atomic run does that takes back what it staged.
+    with pytest.raises(ConflictError) if landed else contextlib.nullcontext():
+        record(mine, *drafts(1, RollingBack("the commit failed", None)))
+    check_history(folder(store))
+    found = folder(store).changeset(key(1))
+    assert found is not None
+    assert found.state is (ChangesetState.FINALIZED if landed else ChangesetState.ROLLING_BACK)
 
 
 def test_every_point_of_the_files_is_reached() -> None:

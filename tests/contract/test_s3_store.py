@@ -154,6 +154,16 @@ def test_a_bucket_without_prefix(s3: S3Place) -> None:
     assert s3.server.keys(s3.bucket) == ("a/b",)
 
 
+def test_stores_in_one_bucket_share_connections_as_long_as_the_credentials_are_the_same(
+    s3: S3Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = s3.bucket
+    clients = [bucket.Bucket(name)._client for _ in range(2)]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+    clients.append(bucket.Bucket(name)._client)
+    assert [client is clients[0] for client in clients] == [True, True, False]
+
+
 def test_a_bucket_that_is_missing_is_not_empty(s3: S3Place) -> None:
     elsewhere = S3Store("s3://no-such-bucket/x")
     for call in (
