@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 ok, 1 any error, 2 usage, 130 and 143 after SIGINT and SIGTERM."""
     # A command is short and keeps most of what it allocates: collections only cost time, 20 ms for what is imported alone.
     gc.set_threshold(400_000, 20, 20)
+    # Importing Lance imports numpy, whose linear algebra then starts a thread for each core; nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
     command: Command | None = options.command
     if command is None:
