@@ -28,7 +28,7 @@ from gitops.plan.open_changesets import live_members, to_migrate_back, to_remove
 __all__ = ["end_rolled_back", "keep", "take_back", "to_take_back"]
 
 
-_KEPT = "it is kept to be looked at (on_failure: keep)"
+_KEPT = "kept for inspection (on_failure: keep)"
 
 
 def to_take_back(record: Changeset) -> ExecutionGraph:

@@ -74,7 +74,7 @@ def replays(workspace: Workspace, open_target: OpenTarget, selection: Selection,
     problems, replayed = Diagnostics(outcome.diagnostics), list[Replayed]()
     for changes in found:
         if not changes.keys:
-            detail = "no compute cluster that is chosen has strategies, applied or declared"
+            detail = "none of the chosen compute clusters has strategies, applied or declared"
             problems.add(Code.COMPUTE_CLUSTER_MISSING, "compute.strategies", detail)
         for target, sides in by_target(changes).items():
             try:

@@ -78,7 +78,7 @@ def wake(workspace: Workspace, how: Ticking, name: str) -> MemoryOutcome:
         known = {each.cluster: each for found in targets.values() for each in found if name in (each.key, each.cluster)}
         if not any(isinstance(rule, IdleSuspend) for each in known.values() for rule in each.rules):
             names = [each.key for found in targets.values() for each in found]
-            hint = "" if known else f"; {did_you_mean(name, names) or 'known: ' + ', '.join(names)}"
+            hint = "" if known else f"; {did_you_mean(name, names) or 'known: ' + (', '.join(names) or 'none')}"
             raise UsageError(Code.USAGE_ERROR, f"no applied strategy suspends a compute cluster {name}{hint}")
         return work
 
@@ -114,7 +114,8 @@ def _on_targets(
 
     def body(current: Session) -> MemoryOutcome:
         done: dict[str, int] = {}
-        if rules := targets_of(current, how):
+        rules = targets_of(current, how)
+        if not current.problems.has_errors:
             work, problems = begin(rules), current.problems
             with ExitStack() as closing:
                 targets = lock_targets(rules, how.open_target, closing, problems, scheduled=how.scheduled)

@@ -137,8 +137,8 @@ def _find_approval(
     ]
     if not named:
         unread = next((each.problem for each in listing.evidence if each.ref.endswith(f"/{approval_id}")), "")
-        why = f"its branch has no readable approval: {unread}" if unread else "it does not exist"
-        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id}: {why}")
+        why = f": its branch has no readable approval: {unread}" if unread else " does not exist"
+        raise GitopsError(Code.APPROVAL_NOT_FOUND, f"approval {approval_id}{why}")
     # Where there are copies, the one on the branch of that name.
     evidence, approval = min(named, key=lambda each: not each[0].ref.endswith(f"/{approval_id}"))
     about = DecisionSubject(

@@ -116,6 +116,10 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from tick_clusters(context, event, cluster)
         case _, IgnoredEvent(why=why):
             yield LogLine(f"nothing to do: {why}")
+        case _, ManualEvent():
+            yield LogLine(
+                f"nothing to do: gitops bot {verb} needs an event: run it in a CI job, or name a file with --event"
+            )
         case _:
             yield LogLine(f"nothing to do: gitops bot {verb} does not handle a {type(event).__name__}")
 

@@ -104,9 +104,9 @@ def _check_approve(options: argparse.Namespace) -> None:
     if options.break_glass != (options.reason is not None):
         problem = "--break-glass and --reason must be used together"
     elif options.all and (options.plan or options.rows or options.break_glass):
-        problem = "--all shows what it finds and asks; it does not go with --plan, --rows and --break-glass"
+        problem = "--all cannot be combined with --plan, --rows or --break-glass"
     elif options.break_glass and len(options.resources) > 1:
-        problem = "an emergency is about one change"
+        problem = "--break-glass approves one change: name one"
     if problem:
         raise UsageError(Code.USAGE_ERROR, problem)
     _check_yes(options, options.plan, "--plan")
@@ -120,7 +120,11 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
     if options.reason is not None:
         raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
     if len(options.resources) != 1:
-        raise UsageError(Code.USAGE_ERROR, "a ledger in a folder takes one approval at a time: name one change")
+        raise UsageError(
+            Code.USAGE_ERROR,
+            "a ledger in a folder takes one approval at a time",
+            fix="name one change: gitops approve ADDRESS",
+        )
     (word,), actor = options.resources, actor_of(options)
     if not actor:
         fix = "name yourself with --as NAME; or for all commands: git config gitops.actor NAME"

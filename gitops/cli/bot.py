@@ -119,7 +119,11 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
             with Path(file).open("rb") as source:
                 content = source.read(_MAX_EVENT + 1)
         except OSError as error:
-            raise UsageError(Code.USAGE_ERROR, f"the event file {file} cannot be read: {error.strerror}") from error
+            raise UsageError(
+                Code.USAGE_ERROR,
+                f"the event file {file} cannot be read: {error.strerror}",
+                fix="name a file that exists with --event FILE",
+            ) from error
     return row.load().decode_job(environ, content).event
 
 

@@ -180,7 +180,7 @@ def retry(options: argparse.Namespace) -> int:
             Code.CHANGESET_STATE_INVALID, f"it is {record.state}; only what failed is tried again", path=record.key
         )
     if record.kind is ChangesetKind.TICK:
-        fix = "decide on what is there now: gitops strategies apply"
+        fix = "let the strategies decide on fresh signals: gitops strategies apply"
         raise ConflictError(
             Code.CHANGESET_STATE_INVALID,
             "a tick is not tried again: the next one decides by itself",

@@ -39,7 +39,11 @@ def repair(options: argparse.Namespace) -> int:
     try:
         damage = ledger.damage()
         if damage is None:
-            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, "nothing to repair: every entry of the branch is good")
+            detail, fix = (
+                "nothing to repair: every entry of the branch is good",
+                "nothing to do; to check it: gitops audit",
+            )
+            raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail, fix=fix)
         if (options.old, options.new) != (damage.head or _GONE, damage.good.commit.id):
             detail = f"the ids have changed; use --from {damage.head or _GONE} --to {damage.good.commit.id}"
             raise GitopsError(Code.LEDGER_REPAIR_REFUSED, detail)

@@ -86,9 +86,10 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
         mine = [] if chosen is None else [name for each in chosen.arguments for name in each.names]
         known = [name for name in (*mine, *(each.name for each in EVERYWHERE)) if name.startswith("--")]
         wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
-        problem = (
-            f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else f"unexpected argument: {' '.join(rest)}"
-        )
+        extra = f"unexpected argument: {' '.join(rest)}"
+        if "--file" in mine:
+            extra += f"; did you mean `--file {rest[0]}`?"
+        problem = f"unknown option {wrong}; {_meant(wrong, known)}" if wrong else extra
         sys.stderr.write(getattr(options, "usage", parser.format_usage()))
         parser.exit(Parser.usage_code, f"{getattr(options, 'prog', parser.prog)}: error: {problem}\n")
     return options

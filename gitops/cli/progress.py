@@ -17,7 +17,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import complain, lasting, shows_progress
+from gitops.cli.shared import UNWRITTEN, complain, lasting, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.model.run_event import Observer, RunEvent, to_all
@@ -141,4 +141,4 @@ def _created(option: str, name: str) -> RawIOBase:
         return Path(name).open("wb", buffering=0)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a file name"
-        raise UsageError(Code.USAGE_ERROR, f"{option} {name}: {reason}") from error
+        raise UsageError(Code.USAGE_ERROR, f"{option} {name}: {reason}", fix=UNWRITTEN) from error

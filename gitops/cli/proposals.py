@@ -40,7 +40,7 @@ def propose(
     if old is not None and (not store.is_ancestor(old, found.base) or store.symbolic_target("HEAD") == ref):
         fix = f"propose it: gitops request open {branch}; or choose another name: --branch NAME"
         raise ConflictError(
-            Code.GIT_REF_CONFLICT, f"branch {branch} is here already, with work of its own", path=ref, fix=fix
+            Code.GIT_REF_CONFLICT, f"branch {branch} already exists here, with other commits", path=ref, fix=fix
         )
     commit = proposed_commit(local.project, found, local.person(), local.signing_key())
     position = local.project.position(found.rule)

@@ -56,7 +56,8 @@ def query(options: argparse.Namespace) -> int:
         return USAGE
     address = options.server or os.environ.get("GITOPS_SERVER", "")
     if not address:
-        raise UsageError(Code.USAGE_ERROR, "name the server: --server URL, or set GITOPS_SERVER")
+        fix = "add --server URL, or set the variable GITOPS_SERVER"
+        raise UsageError(Code.USAGE_ERROR, "the address of the server is missing", fix=fix)
     sender = open_query_server(address, options.token_file, os.environ, plain_http=options.plain_http)
     server = _Server(sender, f"graphs/{quote(options.graph, safe='')}")
     answer = _run(server, options)
@@ -106,7 +107,8 @@ def _run(server: _Server, options: argparse.Namespace) -> dict[str, Any]:
     at = {name: value for name in ("branch", "snapshot") if (value := getattr(options, name)) is not None}
     if options.text is None and options.file is None:
         if options.query is None:
-            raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
+            fix = f"name it: gitops query {options.graph} NAME; or write one: gitops query {options.graph} --text TEXT"
+            raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text", fix=fix)
         params = _parameters(options, lambda: _listed(server, options.query))
         body = {"params": params, **at, "expect_mutation": options.mutate}
         return server.ask("POST", f"queries/{quote(options.query, safe='')}", body, repeatable=not options.mutate)

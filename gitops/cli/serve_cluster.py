@@ -66,9 +66,10 @@ def _require_one_source(options: argparse.Namespace) -> None:
     others = {"URI": options.uri, "--target": options.target, "--config": options.config}
     given = [name for name, value in others.items() if value is not None]
     if options.cluster is None:
-        raise UsageError(Code.USAGE_ERROR, "name what to serve: gitops serve --cluster DIR")
+        fix = "name the folder of the cluster: gitops serve --cluster DIR"
+        raise UsageError(Code.USAGE_ERROR, "the option --cluster is missing", fix=fix)
     if given:
-        message = f"--cluster is the only source of a server; {', '.join(given)} cannot stand beside it"
+        message = f"--cluster is the only source of a server; {', '.join(given)} cannot be combined with it"
         raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0])
 
 

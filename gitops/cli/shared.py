@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""
+
+UNWRITTEN = "make the folder of the file first, or name a file that you may write"
+"""What to do about an output file that cannot be written."""
 
 
 def actor_of(options: argparse.Namespace) -> str | None:
@@ -122,16 +126,18 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
     """Print the problem that ended a command before it had an outcome, and return the exit code.
 
-    The remedy of a command on one graph names that graph.
+    The remedy of a command on one graph names that graph, and that of a wrong command line the command.
     """
     from gitops.core.diagnostics import Diagnostics
-    from gitops.model.address import graph_address
+    from gitops.model.address import graph_address, is_name
     from gitops.render.text import diagnostic_lines
 
     problems = Diagnostics()
     fix, graph = error.fix, getattr(options, "graph", None)
-    if fix is None and isinstance(graph, str) and error.code != Code.GRAPH_UNKNOWN:
-        fix = remedy(error.code, graph_address(graph))
+    if fix is None and error.code == Code.USAGE_ERROR:
+        fix = remedy(error.code, "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
+    if isinstance(graph, str) and is_name(graph):
+        fix = remedy(error.code, graph_address(graph)) if fix is None else re.sub(r"\bGRAPH\b", graph, fix)
     problems.add(error.code, error.path, error.detail, fix=fix)
     if as_json:
         show_form({"ok": False, "diagnostics": problems.to_json()})

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
-from gitops.cli.shared import FAILED, OK, say_report, show_form
+from gitops.cli.shared import FAILED, OK, UNWRITTEN, say_report, show_form
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError, system_reason
@@ -75,15 +75,15 @@ def _plot(timeline: Timeline, options: argparse.Namespace) -> None:
     try:
         Path(options.svg).write_text(to_plot(timeline), encoding="utf-8")
     except OSError as error:
-        detail = f"--svg {options.svg}: {system_reason(error, options.svg)}"
-        raise UsageError(Code.USAGE_ERROR, detail) from error
+        raise UsageError(Code.USAGE_ERROR, f"--svg {system_reason(error, options.svg)}", fix=UNWRITTEN) from error
 
 
 def _scenario(path: str, found: Diagnostics) -> Scenario | None:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise UsageError(Code.USAGE_ERROR, f"{path}: {system_reason(error, path)}") from error
+        fix = "name a file that exists and that you may read"
+        raise UsageError(Code.USAGE_ERROR, system_reason(error, path), fix=fix) from error
     return read_scenario(data, path, found)
 
 

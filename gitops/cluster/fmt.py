@@ -123,7 +123,11 @@ def _declared_files(tree: SourceTree, found: Diagnostics) -> Iterator[str]:
 
 def _lay_out(tree: SourceTree, path: str, found: Diagnostics) -> FileLayout | None:
     if not _is_known(path):
-        raise UsageError(Code.USAGE_ERROR, f"{path} is not a schema (.pg), a query file (.gq) or a {CONFIG_FILE}")
+        raise UsageError(
+            Code.USAGE_ERROR,
+            f"{path} is not a schema (.pg), a query file (.gq) or a {CONFIG_FILE}",
+            fix="name files that end in .pg or .gq, or leave them out: gitops fmt",
+        )
     try:
         data = tree.read(path)
     except SourceError as error:

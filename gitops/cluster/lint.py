@@ -175,7 +175,11 @@ class _LintRun:
             if path.endswith(_SCHEMA):
                 self._compile(path)
             elif not path.endswith(_QUERIES):
-                raise UsageError(Code.USAGE_ERROR, f"{path} is not a schema (.pg) or a query file (.gq)")
+                raise UsageError(
+                    Code.USAGE_ERROR,
+                    f"{path} is not a schema (.pg) or a query file (.gq)",
+                    fix="name files that end in .pg or .gq, or leave them out: gitops lint",
+                )
             elif path not in users:
                 message = "no graph of cluster.yaml declares it, so there is no schema to check it against"
                 self._diagnostics.add(Code.LINT_SCHEMA_UNKNOWN, path, message, source=SourceRef(path))
@@ -305,7 +309,11 @@ class _LintRun:
                 self._texts[path] = None
                 source = SourceRef(path) if declared is None else declared.written.source
                 at = path if declared is None else _at(declared.graph)
-                self._diagnostics.add(error.code if error.is_refusal else missing, at, error.detail, source=source)
+                fix = error.fix
+                if declared is None and not error.is_refusal:
+                    fix = fix or "correct the path on the command line, or create the file"
+                code = error.code if error.is_refusal else missing
+                self._diagnostics.add(code, at, error.detail, source=source, fix=fix)
         return self._texts[path]
 
 

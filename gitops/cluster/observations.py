@@ -11,6 +11,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.ledger.port import BlobCondition, IntentListing, LedgerReader, LedgerView
+from gitops.ledger.readings import MISSING_BLOB
 from gitops.model.kinds import rules_of
 from gitops.model.ledger import LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.outcome import StateObservations
@@ -28,7 +29,7 @@ RECORD_LIVE = "record what is live: gitops refresh; then bring it to what is dec
 
 _UNREAD = "payload_read_error"
 _BLOB_FINDINGS = {
-    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", "the blob is missing"),
+    BlobCondition.MISSING: (Code.CATALOG_PAYLOAD_MISSING, "payload_missing", MISSING_BLOB),
     BlobCondition.MISMATCH: (Code.CATALOG_PAYLOAD_MISMATCH, "payload_mismatch", "the blob does not have its digest"),
     BlobCondition.UNREADABLE: (Code.CATALOG_PAYLOAD_READ_ERROR, _UNREAD, "the blob cannot be read"),
 }
@@ -87,7 +88,8 @@ def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnosti
                 statuses[address] = StatusRecord(Status.APPLIED)
             continue
         code, condition, message = _BLOB_FINDINGS[reading.condition]
-        problems.add(code, address, f"{message}: {reading.detail}" if reading.detail else message)
+        detail = f"{message}: {reading.detail}" if reading.detail not in ("", message) else message
+        problems.add(code, address, detail)
         unreadable = reading.condition is BlobCondition.UNREADABLE
         statuses[address] = StatusRecord(Status.ERROR if unreadable else Status.DRIFTED, (condition,), message)
         if not unreadable:

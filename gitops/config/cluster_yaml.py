@@ -47,8 +47,7 @@ from gitops.language.yaml import (
 from gitops.storage.address import StorageRootError, parse_storage
 
 _BACKEND = "cluster"
-_TABS = "indent with spaces: YAML does not allow tabs there"
-_SYNTAX = "look for a missing colon, quote or bracket at this line or the line before it"
+_TOP = "begin with the line version: 1, and continue with keys such as graphs:"
 _RESERVED = ("apply", "env_file", "providers", "pipelines", "embeddings", "ui", "aliases", "bindings")
 # More digits than any version will ever have.
 _MAX_VERSION_DIGITS = 18
@@ -120,11 +119,9 @@ def _parsed(data: bytes) -> tuple[DeclaredCluster | None, tuple[Diagnostic, ...]
         root = error.root
         for problem in error.problems:
             place = SourceRef(CONFIG_FILE, problem.line, problem.column)
-            fix = None
-            if problem.fault is YamlFault.SYNTAX:
-                line = data.split(b"\n")[problem.line - 1 : problem.line]
-                fix = _TABS if line and line[0].lstrip(b" ").startswith(b"\t") else _SYNTAX
-            found.add(_FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=fix)
+            found.add(
+                _FAULT_CODES[problem.fault], problem.path or CONFIG_FILE, problem.message, source=place, fix=problem.fix
+            )
     keys = [key for key, _ in root.entries] if isinstance(root, YamlMap) else []
     # Each once: one given twice is a repeated key besides.
     first = {key.text: key for key in reversed(keys) if key.text in _RESERVED}
@@ -218,7 +215,8 @@ class _ClusterReader:
         if isinstance(listed, YamlList):
             targets = tuple(self._text(item, f"{path}.applies_to[{index}]") for index, item in enumerate(listed.items))
         elif listed is not None and not is_absent(listed):
-            self._wrong(listed, f"{path}.applies_to", f"expected a list of graph references, got {_what(listed)}")
+            message = f"expected a list of graph references, got {_what(listed)}"
+            self._wrong(listed, f"{path}.applies_to", message, fix="write a list, such as [cluster] or [GRAPH]")
         return DeclaredPolicy(_text(key), file, targets)
 
     def _restore(self, key: YamlScalar, node: YamlNode, top: dict[str, YamlNode]) -> DeclaredRestore:
@@ -252,6 +250,7 @@ class _ClusterReader:
         # Most folders have no compute clusters: their forms take time to build.
         from gitops.config.compute import compute_form, place_of, read_compute
         from gitops.config.rule_forms import Refused
+        from gitops.config.rule_problems import REQUIRED
 
         for key, below in node.entries if isinstance(node, YamlMap) else ():
             if key.text in ("targets", "strategies") and isinstance(below, YamlMap):
@@ -261,16 +260,24 @@ class _ClusterReader:
         except Refused as refused:
             for place, message in refused.problems:
                 path, source = place_of(node, place, message)
-                self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}", source=source)
+                above, _, name = path.rpartition(".")
+                fix = f"add the line {name}: VALUE, indented below {above}" if message == REQUIRED else None
+                self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}", source=source, fix=fix)
             return None
 
-    def _entries(self, node: YamlNode | None, path: str) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
-        """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported."""
+    def _entries(
+        self, node: YamlNode | None, path: str, first: str = "NAME"
+    ) -> tuple[tuple[YamlScalar, YamlNode], ...] | None:
+        """The entries of a mapping, none where nothing at all is; None if it is something else, which is reported.
+
+        `first` is a key that may stand in it.
+        """
         if isinstance(node, YamlMap):
             return node.entries
         if node is None or is_absent(node):
             return ()
-        self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}")
+        fix = f"write {first}: VALUE in the line below {path.rpartition('.')[2]}, indented" if path else _TOP
+        self._wrong(node, path, f"expected a mapping{'' if path else ' at the top'}, got {_what(node)}", fix=fix)
         return None
 
     def _named(self, node: YamlNode | None, path: str) -> list[tuple[YamlScalar, YamlNode]]:
@@ -302,7 +309,7 @@ class _ClusterReader:
         name: YamlScalar | None = None,
     ) -> dict[str, YamlNode]:
         """The known fields of a mapping. One that is nothing at all is reported at the `name` that it stands under."""
-        entries = self._entries(node, path)
+        entries = self._entries(node, path, allowed[0])
         prefix = f"{path}." if path else ""
         fields: dict[str, YamlNode] = {}
         for key, value in entries or ():

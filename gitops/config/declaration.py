@@ -131,11 +131,13 @@ def read_config(tree: SourceTree) -> tuple[bytes | None, Diagnostics]:
     try:
         if (kind := tree.kind(".")) is EntryKind.DIR:
             return tree.read(CONFIG_FILE), found
-        why = "does not exist" if kind is EntryKind.ABSENT else "is a file, not the folder of a cluster"
-        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"{tree.root} {why}")
+        why = "does not exist" if kind is EntryKind.ABSENT else "is a file"
+        found.add(Code.CONFIG_DIR_NOT_FOUND, tree.root, f"the folder {tree.root} {why}")
     except SourceError as error:
         code = error.code if error.is_refusal else Code.CLUSTER_CONFIG_READ_ERROR
-        found.add(code, CONFIG_FILE, error.detail, source=SourceRef(CONFIG_FILE))
+        here = error.code != Code.SOURCE_MISSING or tree.root == "."
+        message = error.detail if here else f"{tree.root} does not contain {CONFIG_FILE}"
+        found.add(code, CONFIG_FILE, message, source=SourceRef(CONFIG_FILE), fix=error.fix)
     return None, found
 
 

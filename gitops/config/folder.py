@@ -6,9 +6,19 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from errno import EACCES, EPERM
 from itertools import islice
 
-from gitops.config.source import EntryKind, Meter, SourceError, SourceLimits, checked_listing, normalize
+from gitops.config.source import (
+    EntryKind,
+    Meter,
+    SourceError,
+    SourceLimits,
+    checked_listing,
+    folder_for_file,
+    normalize,
+    shown_part,
+)
 from gitops.core.codes import Code
 
 _OPEN_START = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -100,12 +110,13 @@ class FolderTree:
         place = normalize(path, confined=self._confined)
         with self._parent(place) as (parent, name):
             if name is None:
-                raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place)
+                raise folder_for_file(place)
             descriptor = _open(name, _OPEN_FILE, parent, place)
             try:
                 status = os.fstat(descriptor)
                 if stat.S_ISDIR(status.st_mode):
                     _refuse_submodule(descriptor, _REPOSITORY, place)
+                    raise folder_for_file(place)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is not a regular file", path=place)
                 # The size is asked first and a file that grows while it is read is cut off, so that memory is bounded.
@@ -200,7 +211,7 @@ def _mode(parent: int, name: str, place: str) -> int:
     except OSError as error:
         raise _unreadable(place, error) from None
     if stat.S_ISLNK(mode):
-        raise SourceError(Code.SOURCE_SYMLINK, f"{name} in {place} is a symbolic link", path=place)
+        raise SourceError(Code.SOURCE_SYMLINK, f"{shown_part(name, place)} is a symbolic link", path=place)
     return mode
 
 
@@ -216,4 +227,5 @@ def _open(name: str, flags: int, parent: int, place: str) -> int:
 
 
 def _unreadable(place: str, error: OSError) -> SourceError:
-    return SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read: {error.strerror}", path=place)
+    fix = "permit reading it to the user that runs gitops: chmod u+r FILE" if error.errno in (EACCES, EPERM) else None
+    return SourceError(Code.SOURCE_UNREADABLE, f"{place} cannot be read: {error.strerror}", path=place, fix=fix)

@@ -122,6 +122,8 @@ class SourceReader:
         Otherwise None, reported for the config path `at`: as `missing`, or with the code of a refusal of the tree.
         """
         found = self.read(path)
+        if not path.strip():
+            found = SourceError(Code.SOURCE_MISSING, "the path is blank", fix="write the path of a file of this folder")
         if isinstance(found, SourceError):
             self.report(found, at, place, otherwise=missing)
             return None
@@ -134,7 +136,19 @@ class SourceReader:
 
     def report(self, error: SourceError, at: str, place: Placed | SourceRef, *, otherwise: Code) -> None:
         """Report an error of the tree: a refusal with its own code, an absent or unreadable file as `otherwise`."""
-        self.found.add(error.code if error.is_refusal else otherwise, at, error.detail, source=source_of(place))
+        message = error.detail
+        if error.code == Code.SOURCE_MISSING and error.path:
+            message += self._beside(error.path)
+        code = error.code if error.is_refusal else otherwise
+        self.found.add(code, at, message, source=source_of(place), fix=error.fix)
+
+    def _beside(self, place: str) -> str:
+        """What to append to a message about a file that does not exist: the nearest name in its folder."""
+        folder, _, name = place.rpartition("/")
+        try:
+            return self.hint(name, self.tree.names(folder or "."))
+        except SourceError:
+            return ""
 
     def hint(self, name: str, known: Collection[str]) -> str:
         """What to append to a message about an unknown name: the nearest known one, for the first such messages only."""

@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gitops.config.rule_problems import CHOSEN_KEY, UNKNOWN, Place
+from gitops.config.rule_problems import CHOSEN_KEY, REQUIRED, UNKNOWN, Place
 from gitops.core.errors import BugError
 from gitops.language.suggest import did_you_mean
 
@@ -126,7 +126,7 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any]]) -> Form[T]
     def read(value: object) -> T:
         if not isinstance(value, dict):
             raise Refused(((), "expected a mapping"))
-        missing = [((name,), "this key is required") for name in required if name not in value]
+        missing = [((name,), REQUIRED) for name in required if name not in value]
         unknown = [((name,), _unknown(name, members)) for name in value if name not in members]
         names = [name for name in members if name in value]
         try:

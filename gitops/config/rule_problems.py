@@ -13,6 +13,9 @@ from gitops.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlSca
 UNKNOWN = "unknown key"
 """What the message of a problem of a key begins with; other problems are of values."""
 
+REQUIRED = "this key is required"
+"""The message of a problem of a key that is missing."""
+
 Place = tuple[int | str, ...]
 """The keys and list indexes that lead to a value; for a problem of a key that the user chose, `[key]` follows."""
 

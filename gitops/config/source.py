@@ -172,6 +172,17 @@ def normalize(path: str, *, confined: bool) -> str:
     return "/" * absolute + "/".join(parts) or "."
 
 
+def shown_part(name: str, place: str) -> str:
+    """A part of a path in a message: the path alone where the part is its end."""
+    return place if f"/{place}".endswith(f"/{name}") else f"{name} in {place}"
+
+
+def folder_for_file(place: str) -> SourceError:
+    """The error of a path that must be one of a file, and is a folder."""
+    fix = "write the path of a file in that folder"
+    return SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place, fix=fix)
+
+
 def query_files(names: Iterable[str]) -> list[str]:
     """Those names of a folder that are query files, in the order given."""
     return [name for name in names if name.endswith(QUERY_EXTENSION) and name != QUERY_EXTENSION]

@@ -102,14 +102,14 @@ def check_strategies(declared: DeclaredStrategies, cluster: str, *, experimental
     target, shrink, burst = declared.target_size, declared.shrink_to_fit, declared.burst
     problems: list[tuple[Place, str]] = []
     if shrink is not None and target is not None:
-        problems.append((("shrink_to_fit", CHOSEN_KEY), "cannot stand beside target_size: keep one of the two"))
+        problems.append((("shrink_to_fit", CHOSEN_KEY), "cannot be combined with target_size: keep one of the two"))
     if shrink is not None and not experimental:
-        problems.append((("shrink_to_fit", CHOSEN_KEY), "is experimental: add experimental: true beside it"))
+        problems.append((("shrink_to_fit", CHOSEN_KEY), "is experimental: add experimental: true next to it"))
     if target is not None and burst is not None and target.target_size == burst.burst_replica_size:
         message = f"is target_size as well; a burst replica of size {target.target_size} would not help"
         problems.append((("burst", "burst_replica_size"), message))
     if target is not None and target.drop_first and burst is not None:
-        message = "cannot stand beside drop_first: a cluster that may have one replica only gets no burst replica"
+        message = "cannot be combined with drop_first: a cluster that may have one replica only gets no burst replica"
         problems.append((("burst", CHOSEN_KEY), message))
     name = None if target is None else target.replica_name
     if name is not None and _is_taken(name, cluster, declared):
@@ -125,7 +125,7 @@ def strategy_warnings(declared: DeclaredStrategies, interval_s: int) -> list[tup
     if idle is None:
         return found
     if declared.target_size is None and declared.shrink_to_fit is None:
-        message = "suspends a cluster that never comes back: declare target_size or shrink_to_fit beside it"
+        message = "suspends a cluster that never comes back: declare target_size or shrink_to_fit next to it"
         found.append((("idle_suspend", CHOSEN_KEY), message))
     if idle.idle_after_s < 2 * interval_s:
         message = f"is less than two intervals of {interval_s} s, so one quiet interval suspends the cluster"

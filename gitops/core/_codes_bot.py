@@ -10,7 +10,7 @@ internal_error | E | internal error
   -> please report this bug with the message and the version that gitops --version prints
 usage_error | E | the command line is not valid
   options contradict each other, or cannot be used here
-  -> correct the command line; gitops COMMAND --help lists the options
+  -> correct the command line; to list the options: gitops COMMAND --help
 lsp_unavailable | E | the language server is not installed
   the packages pygls and lsprotocol cannot be imported
   -> pipx install --force 'WHEEL[lsp]'
@@ -227,7 +227,7 @@ trailer_mismatch | E | the message of a ledger commit contradicts the ledger
   -> trust the files, not the message; show the entries: gitops audit
 changeset_conflict | E | the changeset exists with another plan
   a merge that was planned before gives another plan now: the applied state or the program has changed since
-  -> show what became of it: gitops changeset show KEY; then, if it has failed: gitops changeset retry KEY
+  -> show what happened to it: gitops changeset show KEY; then, if it has failed: gitops changeset retry KEY
 changeset_not_found | E | the changeset does not exist
   the key or the commit is another one, the merge is not applied yet, or the ledger was written by an earlier release
   -> list the changesets: gitops changeset list --all; to wait for one: gitops changeset watch --commit OID

@@ -3,7 +3,7 @@
 TABLE = """
 config_dir_not_found | E | the configuration folder does not exist
   --config does not name a folder
-  -> go to the folder that contains cluster.yaml, or name it: gitops validate --config DIR
+  -> go to the folder that contains cluster.yaml, or name that folder on the command line
 cluster_config_read_error | E | cluster.yaml cannot be read
   cluster.yaml is missing, is not a regular file, or may not be read
   -> go to the folder that contains cluster.yaml, or name it with --config DIR; to make a new cluster: gitops init
@@ -106,14 +106,15 @@ wrong_kind_reference | E | a binding names something that is not a graph
   an item of applies_to has a dot, and the part before it is not graph
   -> write cluster, or the id of a graph such as graph.people
 state_lock_disabled | W | the state lock is disabled
-  cluster.yaml says state.lock: false
+  cluster.yaml sets state.lock: false
   -> delete state.lock: false from cluster.yaml
 state_lock_held | E | another operation holds the lock
   another run is active, or a killed run left its lock behind
-  -> wait until the other run ends, then run the same command again
+  -> wait until the other run ends, then run the same command again; if its process has ended: gitops force-unlock ID
 state_lock_error | E | the lock cannot be acquired
   the lock document could not be created or written
-  -> make the folder or the bucket of the ledger writable, then run the same command again
+  -> make the folder or the bucket of the ledger writable, or correct storage in cluster.yaml; then run the same command
+     again
 state_lock_missing | E | the lock does not exist
   the lock is not held, or was just released
   -> nothing to do: the cluster is not locked
@@ -128,7 +129,7 @@ state_lock_read_error | E | the lock cannot be read
   -> make the lock document readable, then run the same command again
 invalid_state_lock | E | the lock document is not valid
   the lock document is truncated, or was written by an unknown release
-  -> if no other run is active, remove the lock as the message shows
+  -> if no other run is active, remove the lock: gitops force-unlock ID
 unsupported_state_lock_version | E | the lock was written by a newer release
   the version of the lock document is not 1
   -> upgrade this program: pipx install --force WHEEL
@@ -140,7 +141,7 @@ state_already_exists | E | a ledger exists already
   -> record the observed state in the existing ledger: gitops refresh
 state_read_error | E | the ledger cannot be read
   the path of the ledger is not a readable file
-  -> make the ledger document readable, then run the same command again
+  -> make the ledger document readable, or correct storage in cluster.yaml; then run the same command again
 invalid_state_json | E | the ledger document is not valid
   the ledger document is truncated, was edited by hand, or has an unknown field
   -> restore __cluster/state.json from a backup; without a backup, move it away and start again: gitops import

@@ -68,7 +68,7 @@ queue_full | E | the queue is full
 queue_event_invalid | E | an event in the queue cannot be handled
   another release wrote it in another form, or its repository is no longer served
   -> remove it: gitops bot queue --queue FILE --forget N; then deliver it again from the forge
-queue_event_missing | E | the queue has no such event
+queue_event_missing | E | the queue does not contain this event
   it is done, or is being handled now
   -> list the events: gitops bot queue --queue FILE
 attack_impossible | E | the copy of the setup could not be attacked

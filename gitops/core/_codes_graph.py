@@ -6,14 +6,15 @@ graph_exists | E | a graph exists already
   -> move the folder of the graph away, or record the graph that is there: gitops refresh
 graph_missing | E | the graph does not exist at this root
   the graph was never created here, or its root was removed
-  -> if the graph was never applied: gitops apply; if it was, compare its address with storage in cluster.yaml
-graph_unknown | E | the cluster folder declares no graph of this id
+  -> if the graph was never applied: gitops apply; if it was, restore its folder from a backup, or correct storage in
+     cluster.yaml
+graph_unknown | E | the cluster folder does not declare this graph
   the id is misspelled, or the folder is that of another cluster
   -> choose one of the graphs that are declared, or declare it under graphs in cluster.yaml
 graph_type_unknown | E | a version of a graph has no type of this name
   the name is misspelled, or the type came or went with another version
   -> choose one of the types of this version; to list the versions: gitops graph log GRAPH
-graph_version_unknown | E | the graph never had such a version
+graph_version_unknown | E | the graph never had this version
   the number is above the newest, or the time is before the first version
   -> list the versions: gitops graph log GRAPH
 graph_unreadable | E | a graph root cannot be opened
@@ -29,7 +30,7 @@ graph_fenced | E | a newer run took over the graph
   the lock of this run was broken, and another run changed the graph or settled this run's operation
   -> let the newer run finish, then apply again: gitops apply
 graph_restore_refused | E | rows cannot be restored from this version
-  the type or its properties are others there, its rows were removed permanently, or an edge would end at a row that is gone
+  the type or its properties differ there, its rows were removed permanently, or an edge would end at a deleted row
   -> restore the types at both ends of an edge type together, or choose another version: gitops graph log GRAPH
 graph_grown | E | the graph has more rows than the approvals permit
   rows were loaded after the approval; approvals.data_growth says how many may be
@@ -43,11 +44,11 @@ graph_vanished | E | an applied graph is gone without a delete
      approved
 graph_deleted | E | a graph was deleted, but not all of its files
   the removal of the files of a deleted graph was interrupted
-  -> remove the rest of its files: gitops apply; if the graph is declared still, remove its root, then run: gitops refresh
+  -> remove the rest of its files: gitops apply; if the graph is still declared, remove its root, then run: gitops refresh
 graph_version_gone | E | a version of a graph is no longer kept
   the version was removed to free space, or its branch was removed
   -> list the versions that are kept: gitops graph log GRAPH
-graph_branch_missing | E | the graph has no such branch
+graph_branch_missing | E | the branch of the graph does not exist
   the name is misspelled, or the branch was removed
   -> list the branches: gitops graph branch list GRAPH
 graph_branch_exists | E | the branch exists already

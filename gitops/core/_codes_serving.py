@@ -2,12 +2,12 @@
 
 TABLE = """
 exclusive_boot_source | E | two sources to serve from are given
-  --cluster stands beside a URI, --target or --config, and none of them has precedence
+  --cluster is given together with a URI, --target or --config, and none of them has precedence
   -> keep --cluster, and drop the other one: gitops serve --cluster DIR
 cluster_no_healthy_graphs | E | every applied graph is quarantined
   each graph of the applied revision has a problem, so nothing is left to serve
   -> correct the problems of the graphs above, then start the server again
-policy_binding_unrecognized | E | a recorded binding is of no known form
+policy_binding_unrecognized | E | a recorded binding has an unknown form
   a binding of the ledger is neither cluster nor the address of a graph
   -> apply again, which records the bindings of cluster.yaml: gitops apply
 stored_query_invalid | E | a stored query does not parse, or is not in its blob
@@ -33,7 +33,7 @@ policy_without_tokens | E | a policy is applied, and no bearer token exists
   -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE, or remove the policy from cluster.yaml and apply: gitops apply
 revision_unknown | E | the ledger does not have the revision to serve
   no entry of the ledger has a state with this digest; a ledger in a folder or bucket keeps only the newest one
-  -> list the entries: gitops log; or serve the newest revision: leave out --revision
+  -> serve the newest revision: leave out --revision; where the ledger is a branch, list the entries: gitops log
 revision_rewound | E | the ledger went back behind the revision that is served
   the newest state has a lower number than the one that is served, or the same number and other content
   -> find out who moved the ledger back: gitops log; if that is right, start the server again
@@ -54,7 +54,7 @@ serving_unreported | W | no query server reports what it serves
   -> start one, and see whether it reports: gitops status
 query_server_unavailable | E | the query server does not answer as one
   nothing listens at the address, something else does, or the server has a defect
-  -> check the address: it answers URL/healthz; then look at the log of the server
+  -> check the address: curl URL/healthz answers where a server runs; to start one: gitops serve --cluster DIR
 query_server_busy | E | the query server takes no further request now
   it has as many requests as its limits allow, or it is about to end
   -> wait a minute, then send the query again

@@ -32,7 +32,7 @@ replica_uncovered | E | a replica is not dropped, since nothing else serves
   the replica that was to take over lost its hydration after the signals were read
   -> nothing; the next tick decides again on what is hydrated then
 single_replica_only | E | a compute cluster may have only one replica
-  it contains sources or sinks, and its target permits one replica of such a cluster, so a new one cannot stand beside the old one
+  it contains sources or sinks, and its target permits one replica of such a cluster, so a new one cannot run next to the old one
   -> declare drop_first: true in its target_size, which drops the old replica first, and accept the gap; or remove its strategies
 target_unnamed | E | it is not clear which target a URL is of
   several targets have strategies, and --postgres-url or DATABASE_URL names one database

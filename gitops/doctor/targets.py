@@ -127,7 +127,7 @@ def _catalog(
 ) -> Iterator[DoctorFinding]:
     """What signals are read from, and whether the target has what the strategies name. Raises GitopsError."""
     target.probe()
-    yield good("targets.signals", "every relation and column that signals are read from is there", place)
+    yield good("targets.signals", "every relation and column that signals are read from exists", place)
     known = target.clusters()
     there = [known[each.cluster] for each in rules if each.cluster in known]
     idle = [rule.idle_after_s for each in rules for rule in each.rules if isinstance(rule, IdleSuspend)]

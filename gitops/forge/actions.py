@@ -84,7 +84,10 @@ def decode_job(environ: Mapping[str, str], body: bytes, readers: Readers) -> Del
     The variables have GitHub's names on all of these forges. Raises GitopsError `event_invalid`.
     https://docs.github.com/en/actions/reference/workflows-and-actions/variables
     """
-    kind = check_match(_NAME, environ.get("GITHUB_EVENT_NAME", ""), "GITHUB_EVENT_NAME")
+    if not environ.get("GITHUB_EVENT_NAME"):
+        fix = "run it in a job of the forge; elsewhere: gitops bot plan --request N"
+        raise GitopsError(Code.EVENT_INVALID, "GITHUB_EVENT_NAME is not set, so the event is not known", fix=fix)
+    kind = check_match(_NAME, environ["GITHUB_EVENT_NAME"], "GITHUB_EVENT_NAME")
     run = f"{environ.get('GITHUB_RUN_ID', '0')}-{environ.get('GITHUB_RUN_ATTEMPT', '1')}"
     # What a timer writes is not described: only its name counts.
     data = event_object(body if body.strip() else b"{}", MAX_EVENT)
@@ -181,7 +184,7 @@ def ref_of(data: JsonObject, name: str) -> str:
 def check_match(pattern: re.Pattern[str], text: str, what: str) -> str:
     """The text, if it has the form of what a forge sends. Raises GitopsError `event_invalid`."""
     if not pattern.fullmatch(text):
-        raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which is not sent")
+        raise GitopsError(Code.EVENT_INVALID, f"{what} is {text[:80]!r}, which no forge sends")
     return text
 
 

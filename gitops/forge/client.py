@@ -120,9 +120,11 @@ class WebClient:
             or parts.fragment
         ):
             # What stands before the host may be a password, and what follows a question mark a token.
-            shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
+            scheme = f"{parts.scheme}://" if parts.netloc else f"{parts.scheme}:" * bool(parts.scheme)
+            shown = f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
             detail = f"{shown!r} is not the address of a service: use https://HOST/PATH, without a user or a query"
-            raise GitopsError(service.code, detail)
+            fix = "write the address as https://HOST/PATH; on this machine also http://127.0.0.1:PORT"
+            raise GitopsError(service.code, detail, fix=fix)
         self._service = service
         self.base = service.base.rstrip("/")
         self._pause = pause
@@ -211,7 +213,7 @@ class WebClient:
             ) as response:
                 data = self._read(response)
         except (requests.RequestException, BaseHTTPError) as error:
-            return _Failure(self._failed(f"does not answer: {type(error).__name__}", retryable=True))
+            return _Failure(self._failed(f"does not answer: {_reason(error)}", retryable=True))
         if data is None:
             return _Failure(self._failed("takes too long to answer", retryable=True))
         status, quiet = response.status_code, response.status_code in request.quiet
@@ -273,6 +275,16 @@ class WebClient:
     ) -> RemoteError:
         host = urlsplit(self.base).hostname
         return RemoteError(code or self._service.code, f"{host} {what}", retryable=retryable, status=status)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a service does not answer: what the system says, else the sort of the error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
 
 
 def _address(location: str) -> str:

@@ -80,14 +80,13 @@ def open_request(
     except GitopsError as error:
         if error.code != Code.PUSH_REFUSED:
             raise
-        reason = (
-            "it changes no cluster folder, keys or rules"
-            if there != head
-            else "it changes no cluster folder, keys or rules, or was pushed before the hooks were installed; "
-            "then on the server: gitops bot sweep"
-        )
-        detail = f"{branch} is pushed, and the server opened no request for it: {reason}"
-        raise GitopsError(Code.PUSH_REFUSED, detail) from error
+        reason = "it changes no cluster folder, keys or rules"
+        fix = f"commit a change of the cluster on {branch}, then run: gitops request open"
+        if there == head:
+            reason += ", or was pushed before the hooks were installed"
+            fix += "; if the hooks were missing, on the server: gitops bot sweep"
+        detail = f"{branch} is pushed, and the server did not open a change request for it: {reason}"
+        raise GitopsError(Code.PUSH_REFUSED, detail, fix=fix) from error
 
 
 def close_request(remote: GitRemote, forge: RequestBook, number: int) -> ChangeRequest:

@@ -10,7 +10,9 @@ from gitops.config.source import (
     SourceError,
     SourceLimits,
     checked_listing,
+    folder_for_file,
     normalize,
+    shown_part,
 )
 from gitops.core.codes import Code
 from gitops.git.port import EntryType, GitReader, TreeEntry
@@ -87,7 +89,7 @@ class CommitTree:
         if entry is None:
             raise SourceError(Code.SOURCE_MISSING, f"{place} does not exist", path=place)
         if entry.type is EntryType.TREE:
-            raise SourceError(Code.SOURCE_UNREADABLE, f"{place} is a folder", path=place)
+            raise folder_for_file(place)
         # The size is known before the content is loaded.
         self._meter.admit(place, self._reader.size(entry.id))
         data = self._reader.read(self._tree, place)
@@ -118,7 +120,7 @@ class CommitTree:
                 return None
             if found.type in _REFUSED:
                 what = "symbolic link" if found.type is EntryType.SYMLINK else "submodule"
-                raise SourceError(_REFUSED[found.type], f"{name} in {place} is a {what}", path=place)
+                raise SourceError(_REFUSED[found.type], f"{shown_part(name, place)} is a {what}", path=place)
             entry = found
         return entry
 

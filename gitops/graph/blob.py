@@ -13,6 +13,7 @@ from gitops.graph.snapshot import Snapshot, unknown_type
 from gitops.graph.tables import declared_type, open_table
 from gitops.graph.write.committed import CommittedTable
 from gitops.language.schema import Scalar
+from gitops.language.suggest import choices
 
 if TYPE_CHECKING:
     from lance.blob import BlobFile
@@ -47,7 +48,10 @@ def open_blob(snapshot: Snapshot, key: str, row_id: str, name: str) -> BlobCell 
     declared = declared_type(snapshot.schema().catalog, key)
     kind = declared.properties.get(name)
     if kind is None or kind.scalar is not Scalar.BLOB:
-        raise GitopsError(Code.GRAPH_TYPE_UNKNOWN, f"{declared.name} has no Blob property {name[:80]!r}", path=key)
+        blobs = [each for each, kind in declared.properties.items() if kind.scalar is Scalar.BLOB]
+        detail = f"{declared.name} has no Blob property {name[:80]!r}{choices(name, blobs)}"
+        fix = "choose one of its Blob properties" if blobs else "choose a type that has a property of type Blob"
+        raise GitopsError(Code.GRAPH_TYPE_UNKNOWN, detail, path=key, fix=fix)
     if not entry.rows:
         return None
     dataset = open_table(snapshot.folder, entry)

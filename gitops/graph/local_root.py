@@ -145,7 +145,12 @@ class LocalRoot:
         if seen is Existence.ABSENT:
             raise GitopsError(Code.GRAPH_MISSING, f"{self._path} contains no graph", path=self.location)
         if seen is Existence.UNKNOWN or not _is_folder(self._path):
-            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{self._path} is not an accessible folder", path=self.location)
+            raise IntegrityError(
+                Code.GRAPH_UNREADABLE,
+                f"{self._path} is not a folder that can be opened",
+                path=self.location,
+                fix="name the folder of a graph, or make it readable",
+            )
         folder = LocalFolder(self._path)
         return read_identity(folder.store), folder
 

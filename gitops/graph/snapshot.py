@@ -241,7 +241,7 @@ def accept_schema(source: bytes) -> Schema:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
         code = Code.SCHEMA_PARSE_ERROR if first.stage is Stage.PARSE else Code.SCHEMA_CATALOG_ERROR
-        raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})") from error
+        raise GitopsError(code, f"{first.rendered()} (line {line}, column {column})", fix=first.fix) from error
 
 
 def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
@@ -333,7 +333,8 @@ def _find_time(store: ObjectStore, line: Line, time: str) -> Manifest:
     """The newest version at or before a time."""
     wanted = parse_timestamp(time)
     if wanted is None:
-        raise UsageError(Code.USAGE_ERROR, f"{time[:80]!r} is not a time such as 2026-01-31T12:00:00Z")
+        detail = f"{time[:80]!r} is not a version, a commit or a time such as 2026-01-31T12:00:00Z"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="list versions, commits and times: gitops graph log GRAPH")
     kept = list(reversed(tuple(kept_versions(store, line))))
     low, high, found = 0, len(kept), None
     while low < high:

@@ -66,6 +66,10 @@ class YamlMap:
 YamlNode = YamlScalar | YamlList | YamlMap
 
 
+_TABS = "indent with spaces: YAML does not allow tabs there"
+_SYNTAX = "look for a missing colon, quote or bracket at this line or the line before it"
+
+
 class YamlFault(StrEnum):
     """The sorts of problems of a document."""
 
@@ -77,13 +81,14 @@ class YamlFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class YamlProblem:
-    """One finding at its place. `path` is the dotted path of a repeated key, else empty."""
+    """One finding at its place. `path` is the dotted path of a repeated key, else empty, and `fix` what to do, where known."""
 
     fault: YamlFault
     message: str
     line: int
     column: int
     path: str = ""
+    fix: str | None = None
 
     def __str__(self) -> str:
         return f"line {self.line}, column {self.column}: {self.message}"
@@ -183,7 +188,8 @@ class _Builder:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            self._stop(YamlFault.SYNTAX, "the document is not UTF-8", *_position(data, error.start))
+            place = _position(data, error.start)
+            self._stop(YamlFault.SYNTAX, "the document is not UTF-8", *place, fix="save the file as UTF-8")
         documents = 0
         try:
             events: Iterator[Any] = yaml.parse(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -192,7 +198,11 @@ class _Builder:
                 if name == "DocumentStartEvent":
                     documents += 1
                     if documents > 1:
-                        self._stop(YamlFault.SYNTAX, "the file contains more than one YAML document", line, column)
+                        message, fix = (
+                            "the file contains more than one YAML document",
+                            "delete the line --- between them",
+                        )
+                        self._stop(YamlFault.SYNTAX, message, line, column, fix=fix)
                 elif name in ("SequenceEndEvent", "MappingEndEvent"):
                     frame = self._stack.pop()
                     if frame.keys is None:
@@ -208,7 +218,9 @@ class _Builder:
                 # The parser ends the last line where the text does not, and no line comes after it.
                 place = (mark.line, 1)
             message = getattr(error, "problem", None) or getattr(error, "reason", None) or "the document is not YAML"
-            self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place)
+            line = data.split(b"\n")[place[0] - 1 : place[0]]
+            fix = _TABS if line and line[0].lstrip(b" ").startswith(b"\t") else _SYNTAX
+            self._stop(YamlFault.SYNTAX, f"not valid YAML: {shown(str(message))}", *place, fix=fix)
         if self._repeated:
             raise YamlError(tuple(self._repeated), self._root)
         return self._root
@@ -222,7 +234,8 @@ class _Builder:
             detail = f"`{mark}{shown(event.anchor)}`: anchors and aliases are refused; write the value out"
             self._stop(YamlFault.ALIAS, detail, line, column)
         if event.tag is not None:
-            self._stop(YamlFault.SYNTAX, f"the tag '{shown(event.tag)}' is refused: values are plain", line, column)
+            message = f"the tag '{shown(event.tag)}' is refused: values are plain"
+            self._stop(YamlFault.SYNTAX, message, line, column, fix="delete the tag")
         if name == "ScalarEvent":
             match = _RESOLVE.fullmatch(event.value) if event.implicit[0] else None
             kind = ScalarType.TEXT if match is None else ScalarType(str(match.lastgroup))
@@ -230,7 +243,11 @@ class _Builder:
             return
         parent = self._stack[-1] if self._stack else None
         if parent is not None and parent.keys is not None and parent.key is None:
-            self._stop(YamlFault.SYNTAX, "a mapping key must be a plain or quoted scalar", line, column)
+            message, fix = (
+                "a mapping key must be a plain or quoted scalar",
+                "write one word before the colon, or put the key in quotes",
+            )
+            self._stop(YamlFault.SYNTAX, message, line, column, fix=fix)
         if len(self._stack) >= MAX_DEPTH:
             self._stop(YamlFault.LIMIT, f"the document is nested deeper than {MAX_DEPTH}", line, column)
         self._stack.append(_Frame(line, column, set() if name == "MappingStartEvent" else None))
@@ -263,8 +280,8 @@ class _Builder:
                 path += f".{shown(frame.key.text)}" if path else shown(frame.key.text)
         return path
 
-    def _stop(self, fault: YamlFault, message: str, line: int, column: int) -> NoReturn:
-        raise YamlError((*self._repeated, YamlProblem(fault, message, line, column)), None)
+    def _stop(self, fault: YamlFault, message: str, line: int, column: int, *, fix: str | None = None) -> NoReturn:
+        raise YamlError((*self._repeated, YamlProblem(fault, message, line, column, fix=fix)), None)
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from gitops.ledger.port import ApprovalListing, BlobCondition, BlobReading, Inte
 from gitops.model.ledger import LedgerState, LockObservation, UnreadableDocument
 
 __all__ = [
+    "MISSING_BLOB",
     "FoundDocument",
     "approval_listing",
     "blob_reading",
@@ -79,6 +80,9 @@ def unreadable_view(problem: GitopsError) -> LedgerView:
     return LedgerView(found=True, problems=_problem(Code.STATE_READ_ERROR, layout.STATE, problem.detail, problem.fix))
 
 
+MISSING_BLOB = "the blob is missing from the catalog"
+
+
 def lock_observation(data: bytes | None, key: str = "") -> LockObservation:
     """The lock in the bytes of the lock document, None when there is none; without a `key` it is named by their digest."""
     if data is None:
@@ -120,7 +124,7 @@ def approval_listing(documents: Iterable[FoundDocument]) -> ApprovalListing:
 def blob_reading(data: bytes | None, expected: str) -> BlobReading:
     """Whether the bytes found are those that `expected` is the digest of; others that are not UTF-8 cannot be read."""
     if data is None:
-        return BlobReading(BlobCondition.MISSING, detail="the catalog has no such blob")
+        return BlobReading(BlobCondition.MISSING, detail=MISSING_BLOB)
     found = digest(data)
     if found == expected:
         return BlobReading(BlobCondition.OK, data)

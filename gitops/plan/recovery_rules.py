@@ -173,7 +173,7 @@ def _restore_row(draft: StateDraft, found: Diagnostics, intent: Intent, seen: Gr
         return _Row.RECORDED
     if seen.restored is None:  # R5
         detail = (
-            f"operation {intent.operation_id} may have restored rows: the versions that say it are no longer kept; "
+            f"operation {intent.operation_id} may have restored rows: the versions that record it are no longer kept; "
             "to restore them again, approve again"
         )
         found.add(Code.CLUSTER_RECOVERY_PENDING, graph, detail, severity=Severity.WARNING)

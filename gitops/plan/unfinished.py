@@ -56,7 +56,7 @@ def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) ->
     used, revoked = current.state.decided, {name for name, _ in recorded_revocations(current.state)}
     for approval in intent.approval_ids:
         if approval not in used or approval in revoked:
-            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits to delete it", path=graph)
+            raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits its deletion", path=graph)
     return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids)
 
 
@@ -94,7 +94,7 @@ def contraction(current: Session, member: Member) -> tuple[GraphReading, bytes] 
     text = declared.content if declared is not None and declared.digest == wanted else None
     text = current.workspace.accepted_schema(graph, wanted) if text is None else text
     if text is None:
-        detail = f"it is to get the schema with the digest {wanted}, which is declared no longer and is not in git"
+        detail = f"it needs the schema with the digest {wanted}, which is no longer declared and is not in git"
         fix = "declare that schema again until it is applied: gitops apply"
         raise GitopsError(Code.SCHEMA_APPLY_FAILED, detail, path=member.address, fix=fix)
     return reading, text

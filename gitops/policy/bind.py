@@ -104,7 +104,7 @@ def bind(policies: Iterable[BoundBundle]) -> tuple[Mapping[str, Enforced], Diagn
         for scope in policy.scopes:
             enforced.setdefault(scope, Enforced(policy.name, scope, projected(policy.bundle, kind_of(scope))))
     for scope, names in conflicts({policy.name: policy.scopes for policy in ordered}).items():
-        found.add(Code.POLICY_SCOPE_CONFLICT, scope, f"bound by {', '.join(names)}")
+        found.add(Code.POLICY_SCOPE_CONFLICT, scope, f"more than one policy is bound to it: {', '.join(names)}")
     return dict(sorted(enforced.items())), found
 
 

@@ -52,7 +52,7 @@ class NodeReader:
         except YamlError as error:
             for problem in error.problems:
                 place = SourceRef(self.path, problem.line, problem.column)
-                self.found.add(self._code, self._at, problem.message, source=place)
+                self.found.add(self._code, self._at, problem.message, source=place, fix=problem.fix)
             return None
 
     def fields(
@@ -60,7 +60,7 @@ class NodeReader:
     ) -> Mapping[str, YamlNode]:
         """The known fields of a mapping; a required one that is missing, or has nothing behind it, is reported."""
         fields: dict[str, YamlNode] = {}
-        for key, value in self.entries(node, where):
+        for key, value in self.entries(node, where, next(iter(allowed))):
             if key.text in allowed:
                 if key.text not in required or not is_absent(value):
                     fields[key.text] = value
@@ -70,15 +70,18 @@ class NodeReader:
             self.wrong(key, _below(where, key), message, fix="correct or delete the key")
         for name in required if isinstance(node, YamlMap) else ():
             if name not in fields:
-                self.wrong(node, f"{where}.{name}" if where else name, "this key is required")
+                line = f"{name}: VALUE, indented below {where}" if where else f"{name}: VALUE"
+                fix = f"add the line {'version: 1' if name == 'version' else line}"
+                self.wrong(node, f"{where}.{name}" if where else name, "this key is required", fix=fix)
         return fields
 
-    def entries(self, node: YamlNode, where: str) -> tuple[tuple[YamlScalar, YamlNode], ...]:
-        """The entries of a mapping, none where nothing is written."""
+    def entries(self, node: YamlNode, where: str, first: str = "NAME") -> tuple[tuple[YamlScalar, YamlNode], ...]:
+        """The entries of a mapping, none where nothing is written. `first` is a key that may stand in it."""
         if isinstance(node, YamlMap):
             return node.entries
         if not is_absent(node):
-            self.wrong(node, where, f"expected a mapping, got {what(node)}")
+            fix = f"write {first}: VALUE in the line below {where.rpartition('.')[2]}, indented" if where else None
+            self.wrong(node, where, f"expected a mapping, got {what(node)}", fix=fix)
         elif not where:
             self.wrong(node, where, "the file is empty", fix="write version: 1 and the rest of the file")
         return ()
@@ -88,7 +91,7 @@ class NodeReader:
         if isinstance(node, YamlList):
             return tuple((f"{where}[{index}]", item) for index, item in enumerate(node.items))
         if not is_absent(node):
-            self.wrong(node, where, f"expected a list, got {what(node)}")
+            self.wrong(node, where, f"expected a list, got {what(node)}", fix="write a list, such as [A, B]")
         return ()
 
     def text(self, node: YamlNode, where: str) -> str:

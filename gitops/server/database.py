@@ -79,7 +79,7 @@ class Database:
     def open_shared(self) -> None:
         """Open an existing file, whether or not a server owns it."""
         if not self.path.is_file():
-            raise self.unusable("the file does not exist")
+            raise self.unusable("it does not exist", fix="name the file that gitops bot serve --queue FILE uses")
         self._connect(create=False)
 
     def close(self) -> None:
@@ -124,9 +124,9 @@ class Database:
             self._changes += 1
             self._changed.notify_all()
 
-    def unusable(self, why: str) -> GitopsError:
+    def unusable(self, why: str, *, fix: str | None = None) -> GitopsError:
         """The error that says why the file cannot be used."""
-        return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path))
+        return GitopsError(Code.QUEUE_UNUSABLE, f"the queue {self.path}: {why}", path=str(self.path), fix=fix)
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:

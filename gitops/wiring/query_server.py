@@ -55,4 +55,6 @@ def _token(file: str) -> Secret:
         with Path(file).open(encoding="utf-8") as source:
             return Secret("--token-file", source.read(_MOST).strip())
     except (OSError, ValueError) as error:
-        raise UsageError(Code.USAGE_ERROR, f"the file {file} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        fix = "name a file that exists and contains a token: --token-file FILE"
+        raise UsageError(Code.USAGE_ERROR, f"the file {file} cannot be read: {why}", fix=fix) from error

@@ -37,7 +37,7 @@ def test_what_is_staged_stays_and_is_listed(cluster: Cluster) -> None:
     assert cluster.live("second") == SCHEMA
     left = {orphan.address: orphan.reason for orphan in record.orphaned}
     assert set(left) == {"graph.second", "schema.second", "query.second.find_person"}
-    assert set(left.values()) == {"it is kept to be looked at (on_failure: keep)"}
+    assert set(left.values()) == {"kept for inspection (on_failure: keep)"}
     assert cluster.state.digests() == before
     assert not cluster.sidecars
     happened = [event.happening for event in cluster.ledger().events(key=record.key)]

@@ -166,7 +166,7 @@ def test_policies_are_bound_to_one_scope_each_and_to_what_is_served(cluster):
     other = cluster.state.resources["policy.other"].digest
     edit(cluster, policy__other=AppliedResource(other, ("graph.knowledge",)))
     conflict = found(cluster.ready(), "policy_scope_conflict")
-    assert (conflict.path, conflict.message) == ("graph.knowledge", "bound by base, other")
+    assert (conflict.path, conflict.message) == ("graph.knowledge", "more than one policy is bound to it: base, other")
     kept = cluster.state.resources["policy.other"].digest
     edit(cluster, policy__other=AppliedResource(kept, ("graph.elsewhere",)))
     assert codes(cluster.ready()) == ["policy_binding_unknown"]

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -75,10 +75,29 @@ def _server() -> Loop:
     return loop
 
 
+@cache
+def _applied() -> Path:
+    """The folder of the library after an import and an apply."""
+    folder = Path(mkdtemp(prefix="gitops-beginners-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _write(folder, _LIBRARY)
+    with patch.dict(os.environ, {"HOME": str(folder), **_ENVIRONMENT}), chdir(folder):
+        for command in ("gitops --as ann import", "gitops --as ann apply"):
+            code, text = _run(command)
+            assert code == 0, f"{command}: {text}"
+    return folder
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, "utf-8")
+
+
 def said(case: dict[str, Any], folder: Path) -> str:
     """The exit code and both outputs of the last command of a case in an empty folder, without paths of this machine.
 
-    A case `as` a person works in their clone of a server that has a change request.
+    A case `as` a person works in their clone of a server that has a change request; one that is `applied` begins after an apply.
     """
     here, files, environment = folder / "library", {**_LIBRARY, **case.get("files", {})}, _ENVIRONMENT
     if who := case.get("as"):
@@ -89,11 +108,10 @@ def said(case: dict[str, Any], folder: Path) -> str:
         environment = {**loop.environment(who), "COLUMNS": "100"}
     elif case.get("empty"):
         files = case.get("files", {})
+    if case.get("applied"):
+        shutil.copytree(_applied(), here)
     here.mkdir(exist_ok=True)
-    for name, content in files.items():
-        if content is not None:
-            (here / name).parent.mkdir(parents=True, exist_ok=True)
-            (here / name).write_text(content, "utf-8")
+    _write(here, {name: content for name, content in files.items() if content is not None})
     environment = {"HOME": str(folder), **environment, **case.get("environment", {})}
     with patch.dict(os.environ, environment), _without(case.get("without", ())), chdir(here):
         for command in case.get("before", ()):

@@ -126,12 +126,10 @@ def up_to(maximum: int) -> Callable[[str], int]:
     """The reader of a whole number from 1 to `maximum`."""
 
     def read(text: str) -> int:
-        value = int(text)
-        if not 1 <= value <= maximum:
+        if not re.match(r"[0-9]{1,18}\Z", text, re.ASCII) or not 1 <= int(text) <= maximum:
             raise ArgumentTypeError(f"use 1 to {maximum}")
-        return value
+        return int(text)
 
-    read.__name__ = "int"  # argparse names it in its message
     return read
 
 
@@ -148,7 +146,10 @@ def workers(text: str) -> int:
 
 def seconds(text: str) -> float:
     """A finite number of seconds above 0."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise ArgumentTypeError("use a number of seconds above 0")
     return value

@@ -13,7 +13,7 @@ from typing import IO
 
 from gitops import graph
 from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
-from gitops.cli.shared import OK, shows_progress
+from gitops.cli.shared import OK, UNWRITTEN, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
@@ -25,7 +25,8 @@ _MIB = 2**20
 def load(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph load GRAPH FILE`."""
     if bool(options.parquet) == (options.file is not None):
-        raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE")
+        fix = f"name the file: gitops graph load {options.graph} FILE; or standard input: gitops graph load {options.graph} -"
+        raise UsageError(Code.USAGE_ERROR, "give either a file of records or --parquet TYPE=FILE", fix=fix)
     try:
         return _load_parquet(options) if options.parquet else _load_records(options)
     except graph.LoadError as error:
@@ -49,7 +50,8 @@ def _load_parquet(options: argparse.Namespace) -> LoadResult:
     for text in options.parquet:
         name, equals, file = text.partition("=")
         if not (name and equals and file):
-            raise UsageError(Code.USAGE_ERROR, f"--parquet {text[:80]!r}: use TYPE=FILE")
+            fix = "write the type before the file, such as --parquet Person=people.parquet"
+            raise UsageError(Code.USAGE_ERROR, f"--parquet {text[:80]!r}: use TYPE=FILE", fix=fix)
         files.append((name, Path(file)))
     context = write_context(options)
     if options.base is not None:
@@ -120,7 +122,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 def _unwritable(path: Path, error: OSError | ValueError) -> GitopsError:
     reason = error.strerror if isinstance(error, OSError) else "this is not a file name"
-    return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path))
+    return GitopsError(Code.USAGE_ERROR, f"cannot write {path}: {reason}", path=str(path), fix=UNWRITTEN)
 
 
 def show(options: argparse.Namespace) -> GraphOutcome:

@@ -39,7 +39,7 @@ def graph_root(options: argparse.Namespace) -> str:
     header = None if cluster is None else header_of(cluster, problems)
     if cluster is None or header is None:
         first = next(iter(problems))
-        raise GitopsError(first.code, first.message, path=first.path)
+        raise GitopsError(first.code, first.message, path=first.path, fix=first.fix)
     uri = graph_uri(storage_root(header.storage, options.config), options.graph)
     declared = {each.id.value for each in cluster.graphs}
     in_bucket = uri.startswith("s3:") and options.graph in declared
@@ -50,7 +50,7 @@ def graph_root(options: argparse.Namespace) -> str:
         from gitops.cli.graph.served import served_root
 
         return served_root(options.config, options.graph) or uri
-    detail = f"{options.config} declares no graph {options.graph!r}{choices(options.graph, declared)}"
+    detail = f"cluster.yaml does not declare a graph {options.graph!r}{choices(options.graph, declared)}"
     raise GitopsError(Code.GRAPH_UNKNOWN, detail, path="graphs")
 
 

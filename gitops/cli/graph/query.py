@@ -128,21 +128,22 @@ def _checked_query(options: argparse.Namespace, root: str) -> CheckedQuery:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
         code = Code.QUERY_PARSE_ERROR if first.stage is Stage.PARSE else Code.QUERY_TYPECHECK_ERROR
-        fix = f"; {first.fix}" if first.fix else ""
-        raise GitopsError(code, f"{place}:{line}:{column}: {first.rendered()}{fix}", path=place) from None
+        fix = first.fix or "correct the query at this place, then run the same command again"
+        raise GitopsError(code, first.rendered(), path=f"{place}:{line}:{column}", fix=fix) from None
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:
     """A name of the source for messages, and the text."""
     if options.text is not None:
         # A byte of the command line that is not UTF-8 is passed on unchanged, and the parser reports it.
-        return "the query", options.text.encode(errors="surrogateescape")
+        return "--text", options.text.encode(errors="surrogateescape")
     if options.file is not None:
         if options.file == "-" == options.params:
             raise UsageError(Code.USAGE_ERROR, "--file - and --params - both read standard input; use a file for one")
         return options.file, read_small(options.file)
     if options.query is None:
-        raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text")
+        fix = f"list the stored queries: gitops graph queries {options.graph}"
+        raise UsageError(Code.USAGE_ERROR, "name a stored query, or use --file or --text", fix=fix)
     return _stored_query(options)
 
 
@@ -188,8 +189,11 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
     try:
         return coerce_params(checked.params, values)
     except ParameterError as error:
-        fix = f"give it a value: --param {error.parameter}=VALUE" if error.parameter in checked.params else None
-        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=error.parameter or "", fix=fix) from None
+        name, fix = error.parameter or "", None
+        if name in checked.params:
+            what = f"a value of type {checked.params[name]}" if name in values else "a value"
+            fix = f"give it {what}: --param {name}=VALUE"
+        raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=name, fix=fix) from None
 
 
 def read_parameters(file: str | None) -> Any:

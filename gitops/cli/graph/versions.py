@@ -90,10 +90,13 @@ def gc(options: argparse.Namespace) -> GraphOutcome:
     match = _AGE.fullmatch(options.older_than)
     if match is None:
         raise UsageError(
-            Code.USAGE_ERROR, f"--older-than {options.older_than[:40]!r}: use an age such as 7d, 12h or 30m"
+            Code.USAGE_ERROR,
+            f"--older-than {options.older_than[:40]!r} is not an age",
+            fix="write a number with d, h or m, such as --older-than 7d",
         )
     if options.keep < 1:
-        raise UsageError(Code.USAGE_ERROR, "--keep must be at least 1: the newest version of a branch always stays")
+        detail = "--keep must be at least 1: the newest version of a branch always stays"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="write --keep 1 or more")
     retention = graph.Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
     return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
 
@@ -102,7 +105,9 @@ def purge(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph purge GRAPH`: removes nothing without `--allow-data-loss`."""
     if not (options.allow_data_loss or options.dry_run):
         raise UsageError(
-            Code.USAGE_ERROR, "this cannot be undone: look first with --dry-run, then add --allow-data-loss"
+            Code.USAGE_ERROR,
+            "this cannot be undone, so it needs --allow-data-loss",
+            fix=f"see what would be removed: gitops graph purge {options.graph} --dry-run; then add --allow-data-loss",
         )
     return graph.purge_dropped(graph_root(options), write_context(options), dry_run=options.dry_run)
 
@@ -116,4 +121,10 @@ def preview(options: argparse.Namespace) -> GraphOutcome:
     """`gitops graph preview GRAPH FILE`; exit code 1 for a schema that the graph cannot be migrated to."""
     with open_records(options.schema) as file:
         source = file.read()
-    return graph.preview_migration(graph_root(options), source, write_context(options))
+    root = graph_root(options)
+    try:
+        return graph.preview_migration(root, source, write_context(options))
+    except GitopsError as error:
+        if error.code not in (Code.SCHEMA_PARSE_ERROR, Code.SCHEMA_CATALOG_ERROR):
+            raise
+        raise GitopsError(error.code, error.detail, path=options.schema, fix=error.fix) from None

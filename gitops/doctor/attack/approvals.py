@@ -39,7 +39,7 @@ def _honest(copy: ClusterCopy) -> str:
 def _no_approval(copy: ClusterCopy) -> str:
     """The control of the gate itself: there is no approval at all."""
     if any(copy.store().refs(approvals_prefix(copy.rule.name))):
-        raise AttackSucceeded("there is an approval although none was given")
+        raise AttackSucceeded("an approval exists although none was given")
     return copy.expect_no_effect()
 
 

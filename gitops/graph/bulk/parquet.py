@@ -65,4 +65,6 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
             yield from opened.iter_batches()
     except (OSError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise UsageError(Code.USAGE_ERROR, f"cannot read {file} as Parquet: {reason}", path=str(file)) from error
+        fix = "name a Parquet file; a file of JSON lines goes without --parquet: gitops graph load GRAPH FILE"
+        detail = f"cannot read {file} as Parquet: {reason}"
+        raise UsageError(Code.USAGE_ERROR, detail, path=str(file), fix=fix) from error

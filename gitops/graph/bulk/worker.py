@@ -125,7 +125,7 @@ class _RowMaker:
         odd = next((name for name in names if name not in self._columns or names.count(name) > 1), None)
         missing = next((name for name, needed in self._columns.items() if needed and name not in names), None)
         if odd is not None:
-            self._problems.add(0, f"{declared.name} has no property {odd[:_SHOWN]!r}, or the column is there twice")
+            self._problems.add(0, f"{declared.name} has no property {odd[:_SHOWN]!r}, or the column appears twice")
         elif missing is not None:
             self._problems.add(0, f"column {missing!r} of {declared.name} is missing")
         self._problems.settle()

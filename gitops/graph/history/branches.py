@@ -117,7 +117,10 @@ def delete_branch(uri: str, name: str, context: WriteContext) -> None:
     """
     wanted = check_name(name)
     if wanted == layout.MAIN:
-        raise GitopsError(Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and is not removed", path=wanted)
+        fix = "to delete the whole graph, delete it from cluster.yaml, then plan: gitops plan"
+        raise GitopsError(
+            Code.GRAPH_BRANCH_NAME, "branch main is the graph itself and cannot be deleted", path=wanted, fix=fix
+        )
     remove_branch(open_snapshot(uri, ReadTarget()), wanted, context)
 
 

@@ -43,7 +43,11 @@ def merge_branch(uri: str, source: str, into: str, context: WriteContext) -> Mer
     """
     source, into = check_name(source), check_name(into)
     if source == into:
-        raise UsageError(Code.USAGE_ERROR, f"branch {source} cannot be merged into itself")
+        raise UsageError(
+            Code.USAGE_ERROR,
+            f"branch {source} cannot be merged into itself",
+            fix="name another branch; list them: gitops graph branch list GRAPH",
+        )
     with find_root(uri).lease(), contextlib.ExitStack() as stack:
         target, origin = open_snapshot(uri, ReadTarget(into)), open_snapshot(uri, ReadTarget(source))
         stack.enter_context(hold_lease(origin, context))

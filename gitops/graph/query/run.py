@@ -99,7 +99,11 @@ def run_query(
     """
     read = query.body
     if not isinstance(read, TypedRead):
-        raise GitopsError(Code.QUERY_UNSUPPORTED, f"query {query.name} writes: run it as a mutation", path=query.name)
+        detail, fix = (
+            f"query {query.name} writes: run it as a mutation",
+            f"gitops graph mutate GRAPH {query.name}",
+        )
+        raise GitopsError(Code.QUERY_UNSUPPORTED, detail, path=query.name, fix=fix)
     read = read._replace(limit=None if read.limit is None else min(read.limit, _MOST_ROWS))
     try:
         return _run(snapshot, query, read, params, options, cache)

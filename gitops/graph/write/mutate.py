@@ -77,7 +77,10 @@ class Mutator:
         32 times; as `open_snapshot`, and RemoteError `storage_failed`. Nothing is published by a run that raises.
         """
         if query.kind is not QueryEffect.MUTATION:
-            raise GitopsError(Code.MUTATION_INVALID, f"query {query.name} reads and changes nothing; run it as a query")
+            detail = f"query {query.name} reads and changes nothing, so it is not a mutation"
+            raise GitopsError(
+                Code.MUTATION_INVALID, detail, fix=f"run it as a query: gitops graph query GRAPH {query.name}"
+            )
         statements = query.body
         if isinstance(statements, TypedRead):
             raise BugError(f"query {query.name} is called a mutation and is a read")

@@ -24,6 +24,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.values import CellError, is_unicode, json_to_cell
 from gitops.graph.write.rules import cell_faults, node_id
 from gitops.language.schema import Catalog, EdgeType, NodeType
+from gitops.language.suggest import did_you_mean
 
 __all__ = ["IncomingRow", "LoadError", "RecordProblems", "RecordReader"]
 
@@ -151,7 +152,7 @@ class RecordReader:
         """The type of the record, if the record has the members of one."""
         is_node = "type" in form
         if is_node == ("edge" in form):
-            self._fault("expected 'type' or 'edge' field, one of them")
+            self._fault("expected either 'type', for a node, or 'edge'")
             return None
         members = _NODE_MEMBERS if is_node else _EDGE_MEMBERS
         if not form.keys() <= members or not isinstance(data, dict):
@@ -163,7 +164,10 @@ class RecordReader:
         if isinstance(name, str):
             declared = self.catalog.nodes.get(name) if is_node else self.catalog.edge(name)
         if declared is None:
-            self._fault(f"unknown {'node' if is_node else 'edge'} type {str(name)[:_SHOWN]!r}")
+            known = self.catalog.nodes if is_node else self.catalog.edges
+            near = did_you_mean(str(name), known)
+            hint = f"; {near}" if near else ""
+            self._fault(f"unknown {'node' if is_node else 'edge'} type {str(name)[:_SHOWN]!r}{hint}")
         return declared
 
     def _node_id(self, declared: NodeType, data: Mapping[str, Any], cells: Mapping[str, Any]) -> str | None:
@@ -184,7 +188,8 @@ class RecordReader:
             kind = kinds.get(name)
             if kind is None:
                 if name != "id":
-                    self._fault(f"{declared.name} has no property {name[:_SHOWN]!r}")
+                    near = did_you_mean(name, kinds)
+                    self._fault(f"{declared.name} has no property {name[:_SHOWN]!r}{f'; {near}' if near else ''}")
             elif value is not None:
                 try:
                     cells[name] = json_to_cell(value, kind)
@@ -229,13 +234,16 @@ class RecordReader:
             self.records += 1
             try:
                 value = _parse(line)
+            except UnicodeDecodeError as error:
+                self._fault(f"the line is not UTF-8 at byte {error.start}")
+                continue
             except (ValueError, RecursionError) as error:
                 self._fault(f"invalid JSON at record {self.records}: {error}")
                 continue
             if isinstance(value, dict):
                 yield len(line), value
             else:
-                self._fault("is not an object")
+                self._fault('the line is not a JSON object such as {"type": "Person", "data": {}}')
 
 
 def _parse(line: bytes) -> Any:
@@ -247,7 +255,7 @@ def _parse(line: bytes) -> Any:
     text = text.strip(_BLANK)
     value, end = _DECODER.raw_decode(text)
     if end != len(text):
-        raise ValueError("there is more than one value in the line")
+        raise ValueError("the line contains more than one value")
     return value
 
 

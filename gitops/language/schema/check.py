@@ -348,7 +348,9 @@ class _TypeChecker:
         if isinstance(argument, ast.ArgumentValue) and argument.kind is ast.ValueKind.NAME:
             return argument
         message = f"expected property name in constraint `@{rule.kind}`"
-        self._add("S-07", message, argument.span, "write the name of the property without quotes")
+        self._add(
+            "S-07", message, argument.span, f"begin with the name of a property, without quotes: @{rule.kind}(NAME)"
+        )
         return None
 
     def _type_of(self, rule: ast.Constraint, name: ast.ArgumentValue) -> PropType | None:

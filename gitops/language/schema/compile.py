@@ -154,7 +154,7 @@ def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> 
             owner = declared.name.text
             if owner in names:
                 rule, message = _DUPLICATE[kind]
-                add(rule, f"{message} `{owner}`", declared.name.span)
+                add(rule, f"{message} `{owner}`", declared.name.span, "rename or delete one of the two")
             names.add(owner)
             claim("type", type_id(kind, owner), f"{kind}:{owner}", declared.name.span)
             seen: set[str] = set()
@@ -162,7 +162,7 @@ def _check_catalog(document: ast.SchemaDocument, problems: ProblemCollector) -> 
                 name, span = each.name
                 if name in seen:
                     message = f"duplicate property `{name}` in {kind} `{owner}`: property name collision"
-                    add("S-41", message, span)
+                    add("S-41", message, span, "rename or delete one of the two")
                 elif name in _PHYSICAL[kind]:
                     message = f"property name `{name}` of {kind} `{owner}` is a column of every {kind} table"
                     add("K3", message, span, "choose another name")

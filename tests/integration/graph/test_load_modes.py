@@ -127,7 +127,7 @@ def test_problems_are_counted_beyond_those_that_are_shown(graph: WrittenGraph, m
     ("line", "said"),
     [
         (b'{"type":"P","data":{"k":"a\x00"}}', "invalid JSON"),
-        (b"\xff\xfe{}", "invalid JSON"),
+        (b"\xff\xfe{}", "is not UTF-8"),
         (b'\xef\xbb\xbf{"type":"P","data":{"k":"a"}}', "invalid JSON"),
         (b'{"type":"P","data":{"k":"a"}', "invalid JSON"),
         (b'{"type":"P","data":{"k":"a"}} {"type":"P","data":{"k":"b"}}', "invalid JSON"),
@@ -139,7 +139,7 @@ def test_problems_are_counted_beyond_those_that_are_shown(graph: WrittenGraph, m
         (b'{"type":"Must","data":{"text":"a","vec":[1,' + b"9" * 400 + b"]}}", "expects Vector(2)"),
         (b'{"type":"Must","data":{"text":"a","vec":[true,1]}}', "expects Vector(2)"),
         (b'{"edge":"E","from":"a","to":"\\ud800"}', "edge missing 'to'"),
-        (b"null", "is not an object"),
+        (b"null", "is not a JSON object"),
     ],
 )
 def test_a_line_of_another_kind_is_refused_and_the_graph_is_unchanged(

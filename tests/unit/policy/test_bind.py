@@ -62,7 +62,7 @@ def test_a_bundle_may_be_bound_to_many_graphs_and_a_graph_to_one_bundle():
     assert ([*enforced], list(problems)) == (["graph.a", "graph.b"], [])
     _, problems = bind([first, second])
     assert [(d.code, d.path, d.message) for d in problems] == [
-        ("policy_scope_conflict", "graph.a", "bound by x, y"),
-        ("policy_scope_conflict", "graph.b", "bound by x, y"),
+        ("policy_scope_conflict", "graph.a", "more than one policy is bound to it: x, y"),
+        ("policy_scope_conflict", "graph.b", "more than one policy is bound to it: x, y"),
     ]
     assert conflicts({"x": ("graph.a",), "y": ("graph.b",)}) == {}

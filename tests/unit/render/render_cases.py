@@ -228,7 +228,9 @@ VERBS: dict[str, VerbOutcome] = {
     "ready_not_ok": ReadyOutcome(
         config_dir=".",
         observations=SEEN,
-        diagnostics=problems(("policy_scope_conflict", "graph.knowledge", "bound by base, other", None)),
+        diagnostics=problems(
+            ("policy_scope_conflict", "graph.knowledge", "more than one policy is bound to it: base, other", None)
+        ),
     ),
     "unlock_ok": UnlockOutcome(
         config_dir=".",
