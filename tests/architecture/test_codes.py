@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gitops.core.codes import REGISTRY, Code
-from tests.support.code_texts import is_text_of_the_program, modules
+from tests.support.code_texts import is_text_of, is_text_of_the_program, makers, modules
 from tests.support.codes_page import samples
 from tests.support.pages import ROOT
 
@@ -25,6 +25,25 @@ _UNPROVEN: dict[str, str] = {}
 
 # Where codes are named and described; to be there is not to be raised.
 _TABLES = ("core/codes.py", "core/_code_names.py", "serving/http/errors.py")
+# Texts that another module hands on as a value, through a port or over HTTP: where they are made. This list may only shrink.
+_MADE_ELSEWHERE = {
+    "catalog_payload_digest_mismatch": ["ledger/readings.py"],
+    "envelope_invalid": ["git/sshsig.py"],
+    "graph_create_failed": ["graph/root.py"],
+    "irreversible_change": ["language/schema/migration.py"],
+    "query_parse_error": ["language/lexer.py"],
+    "query_server_busy": ["serving/http/work.py"],
+    "query_server_forbidden": ["policy/decide.py"],
+    "query_server_unauthorized": ["serving/access.py"],
+    "query_server_unknown": ["serving/access.py"],
+    "query_typecheck_error": ["language/query/check_match.py"],
+    "schema_annotation_unknown": ["language/schema/check.py"],
+    "schema_apply_failed": ["language/schema/migration.py"],
+    "schema_catalog_error": ["language/schema/compile.py"],
+    "schema_parse_error": ["language/schema/parser.py"],
+    "schema_preview_unavailable": ["graph/local_root.py"],
+    "stored_query_check_failed": ["language/query/check_match.py"],
+}
 _ERRORS = {"GitopsError", "ConflictError", "RemoteError", "IntegrityError", "UsageError", "SourceError"}
 # Helpers and renderings are given diagnostics; the registry's own tests name codes without raising them.
 _NO_EXPECTATIONS = (
@@ -135,6 +154,33 @@ def test_an_entry_says_what_why_and_what_to_do():
 
 def test_each_example_is_a_text_of_the_program():
     assert {code: each.message for code, each in samples().items() if not is_text_of_the_program(each.message)} == {}
+
+
+def test_each_example_is_made_where_its_code_is_raised():
+    wrong = {code: each.message for code, each in samples().items() if not _is_made(code, each.message)}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("code", _MADE_ELSEWHERE)
+def test_a_text_that_is_handed_on_is_not_made_where_its_code_is_raised(code):
+    assert not is_text_of(samples()[Code(code)].message, makers(code))
+
+
+def _is_made(code: str, text: str) -> bool:
+    return is_text_of(text, makers(code, _MADE_ELSEWHERE.get(code, ())))
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("schema_file_missing", "a valid approval does not work in the copy"),
+        ("mutation_invalid", "Person 'ada' does not exist"),
+        ("query_literal_invalid", "'2026-02-30' is not a day"),
+        ("graph_replaced", "another graph is at /srv/graphs/people.omni now"),
+    ],
+)
+def test_a_text_of_another_problem_is_no_example(code, text):
+    assert not _is_made(code, text)
 
 
 @pytest.mark.parametrize(

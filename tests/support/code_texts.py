@@ -6,13 +6,16 @@ import ast
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from gitops.core.collector import paused_collector
 from tests.support.pages import ROOT
 
 _LEAST_LETTERS = 4
+_MANY_LETTERS = 8
+# Where codes are named and described; to be there is not to be raised.
+_TABLES = ("core/codes.py", "core/_code_names.py", "serving/http/errors.py")
 _FEW_WORDS = 3
 _JOINS = (": ", "; ", ". ", ", and ", ", ", " (", " known: ")
 _OF_THE_SYSTEM = frozenset(f"{os.strerror(number)} ({name})" for number, name in errno.errorcode.items())
@@ -22,6 +25,8 @@ _OF_OTHERS = re.compile(
     r"No module named '\S+'"
 )
 
+_MEMBER = re.compile(r"\bCode\.([A-Z0-9_]+)")
+_IMPORT = re.compile(r"^ *from (gitops[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _WHOLE_WORD = re.compile(r"(?<=\W)\w+(?=\W)")
 
@@ -50,6 +55,47 @@ def is_text_of_the_program(text: str) -> bool:
         for join in _JOINS
         for found in re.finditer(re.escape(join), text)
     )
+
+
+def makers(code: str, others: Iterable[str] = ()) -> frozenset[str]:
+    """The modules that may make the text of a problem with a code: those that name it, what they import, and `others`."""
+    names = {name for name, tree in modules() if code.upper() in _named(name) and name not in _TABLES}
+    return frozenset(names.union(others, *(_imported(name) for name in names)))
+
+
+def is_text_of(text: str, names: Iterable[str]) -> bool:
+    """Whether a text of one of these modules is in a message, or the message is wholly of the system or of another program."""
+    ends = [text, *(text[found.end() :] for found in re.finditer(": ", text))]
+    if len(text.split()) < _FEW_WORDS or any(end in _OF_THE_SYSTEM or _OF_OTHERS.fullmatch(end) for end in ends):
+        return True
+    return any(pattern.search(text) for name in names for pattern in _longer(name))
+
+
+@cache
+def _longer(module: str) -> tuple[re.Pattern[str], ...]:
+    """The texts of a module that are long enough to be of one place only."""
+    found = []
+    for parts in _texts(dict(modules())[module]):
+        fixed = " ".join(filter(None, parts))
+        if sum(map(str.isalpha, fixed)) >= _MANY_LETTERS and len(_WORD.findall(fixed)) > 1:
+            found.append(re.compile("".join(".*?" if part is None else re.escape(part) for part in parts)))
+    return tuple(found)
+
+
+@cache
+def _named(module: str) -> frozenset[str]:
+    """The codes that a module names as members of the enum."""
+    return frozenset(_MEMBER.findall((ROOT / "gitops" / module).read_text("utf-8")))
+
+
+@cache
+def _imported(module: str) -> frozenset[str]:
+    """The modules of the program that a module imports."""
+    found, known = set(), {name for name, _ in modules()}
+    for package, listed in _IMPORT.findall((ROOT / "gitops" / module).read_text("utf-8")):
+        place = "/".join(package.split(".")[1:])
+        found.update((f"{place}.py", *(f"{place}/{name}.py" for name in _WORD.findall(listed))))
+    return frozenset(found & known)
 
 
 @cache
