@@ -141,8 +141,9 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
     bot = options.bot or ask("Name of the bot that signs the ledger", default_bot) or ""
     public = options.bot_key or options.new_bot_key or ask("Public key of the bot", None)
     if not public:
-        detail = "the bot that signs the ledger has no key: --new-bot-key FILE creates one, --bot-key FILE names one"
-        raise GitopsError(Code.INIT_KEY_MISSING, detail)
+        detail = "the bot that signs the ledger has no key"
+        fix = "create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE"
+        raise GitopsError(Code.INIT_KEY_MISSING, detail, fix=fix)
     will_be_made = options.dry_run and options.new_bot_key and not Path(options.new_bot_key).exists()
     approvers = [(principal, key)]
     for text in options.approver or []:

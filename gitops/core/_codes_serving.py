@@ -69,5 +69,5 @@ query_server_unknown | E | the query server does not have what is asked for
   -> list what is applied: gitops graph queries --applied; then see who may invoke it: gitops policy who --action invoke_query
 query_server_refused | E | the query server refuses the request
   the query, a parameter or the branch is wrong, or the branch has changed; the message is that of the server
-  -> correct what the message names, then send the query again
+  -> correct what the message names, then send the query again; a mutation needs --mutate
 """

@@ -226,14 +226,14 @@ APPLYING = (
     Argument(
         "--on-failure",
         ("rollback", "keep"),
-        "with --atomic: take back what was prepared, or leave it to be looked at (default: apply.on_failure of gitops.yaml, else "
+        "with --atomic: take back what was prepared, or keep it for inspection (default: apply.on_failure of gitops.yaml, else "
         "rollback)",
         default=None,
     ),
     Argument(
         "--wait-serving",
         "DURATION",
-        "afterwards, wait so long until every query server that reports serves what is applied (without a duration: 2m)",
+        "afterwards, wait up to this long until every query server that reports serves what is applied (without a duration: 2m)",
         type=duration,
         nargs="?",
         const="2m",

@@ -22,7 +22,7 @@ CHECKS = (
         "decide the cases of policies, and say which fail",
         f"{_CHECKS}:test",
         *_SELECTED,
-        Argument("--tests", "FILE", "cases of the policy of --file (default: policy.tests.yaml beside it)"),
+        Argument("--tests", "FILE", "cases of the policy of --file (default: policy.tests.yaml next to it)"),
     ),
     Command(
         "explain",

@@ -44,7 +44,7 @@ BOT = Command(
         _event_command("sweep", "find merged changes that were never applied, and apply them"),
         _event_command(
             "tick",
-            "let the applied strategies of all clusters decide: a schedule carries it out, else it is only said",
+            "let the applied strategies of all clusters decide: a schedule carries it out, any other run only reports it",
             Group(
                 flag(
                     "--scheduled", "a timer runs this: carry out what is decided; exit 0 while another tick is at work"
@@ -145,16 +145,16 @@ SERVE = Command(
     Argument(
         "--admin-bind",
         "HOST:PORT",
-        "also answer probes and serve numbers for Prometheus, at an address of its own; a port alone is one of 127.0.0.1",
+        "also answer probes and serve numbers for Prometheus, at a separate address; a port alone is one of 127.0.0.1",
         type=own_host_and_port,
     ),
-    flag("--unauthenticated", "let everybody read and write where there is neither a token nor a policy"),
+    flag("--unauthenticated", "let everyone read and write if neither a token nor a policy exists"),
     flag("--require-all-graphs", "refuse to start when any graph has a problem (default; wins over --allow-degraded)"),
     flag("--allow-degraded", "start without the graphs that have problems of their own"),
     flag("--strict-schema", "refuse graphs whose live schema is not the applied one"),
     flag(
         "--hide-graphs",
-        "answer for a graph on which the policies permit an actor nothing as for one that does not exist",
+        "answer for a graph on which an actor may do nothing as if it did not exist",
     ),
     Argument(
         "--watch",
@@ -181,9 +181,9 @@ SERVE = Command(
         type=replica,
     ),
     flag("--no-report", "do not report what is served: write nothing to the storage of the cluster"),
-    Argument("uri", "URI", "refused beside --cluster, like --target and --config", nargs="?"),
-    Argument("--target", "NAME", "refused beside --cluster"),
-    Argument("--config", "FILE", "refused beside --cluster"),
+    Argument("uri", "URI", "cannot be combined with --cluster, like --target and --config", nargs="?"),
+    Argument("--target", "NAME", "cannot be combined with --cluster"),
+    Argument("--config", "FILE", "cannot be combined with --cluster"),
     usage_code=2,
     epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 refused; 2 wrong usage",
 )
@@ -205,7 +205,7 @@ AUDIT_COMMANDS = (
         Argument(
             "--pin",
             "FILE",
-            "begin after the entry that FILE names, if there is one; write the newest verified entry to it",
+            "begin after the entry that FILE names, if it exists; write the newest verified entry to it",
         ),
         Argument("--format", ("text", "json", "sarif", "in-toto"), "format of the report (default: text)"),
         flag("--sign", "with in-toto: sign each statement with user.signingKey"),

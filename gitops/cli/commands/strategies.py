@@ -23,7 +23,7 @@ _TARGETS = (
         "--postgres-url",
         "URL",
         "URL of the target (default: DATABASE_URL, else the variable that cluster.yaml names; from the environment, or from "
-        "the file .env beside cluster.yaml)",
+        "the file .env next to cluster.yaml)",
     ),
     Argument(
         "--query-cluster",
@@ -95,8 +95,8 @@ STRATEGIES = Command(
             "wipe_state",
             _PATTERN,
             Group(
-                flag("--orphans", "instead, what is left of compute clusters that the target no longer has"),
-                flag("--recreate", "instead, drop the whole table of the target, and make it again"),
+                flag("--orphans", "delete what is left of compute clusters that the target no longer has instead"),
+                flag("--recreate", "drop the whole table of the target instead, and create it again"),
             ),
         ),
         _on_targets(
