@@ -142,7 +142,7 @@ def _how(options: argparse.Namespace, workspace: Workspace) -> Ticking:
             pattern = re.compile(text)
         except re.error as error:
             where = "" if error.pos is None else f" at character {error.pos + 1}"
-            detail = f"--filter-clusters {text[:80]!r} is not a regular expression: {error.msg}{where}"
+            detail = f"the filter of compute clusters {text[:80]!r} is not a regular expression: {error.msg}{where}"
             raise UsageError(Code.USAGE_ERROR, detail) from error
     scheduled = getattr(options, "scheduled", False)
     return Ticking(opening(options, workspace), Selection(pattern, options.target), scheduled=scheduled)

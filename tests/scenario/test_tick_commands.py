@@ -101,7 +101,12 @@ def test_a_tick_that_failed_is_not_tried_again(ticks: Ticks, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("words", "url", "code", "message"),
     [
-        (["--cluster", "a("], "postgresql://prod", 2, "--cluster 'a(' is not a regular expression: missing )"),
+        (
+            ["--cluster", "a("],
+            "postgresql://prod",
+            2,
+            "the filter of compute clusters 'a(' is not a regular expression: missing )",
+        ),
         ([], "", 2, "target_url_missing"),
         ([], "postgresql://nowhere", 3, "target_unreachable"),
         (["--target", "prod"], "postgresql://prod", 0, "would be carried out"),
