@@ -46,7 +46,7 @@ from gitops.render.comment_rows import (
     without_said,
 )
 from gitops.render.diffs import text_diff
-from gitops.render.graph import to_json, to_mermaid
+from gitops.render.graph import ARROW, to_json, to_mermaid
 from gitops.render.impact import affected_views, breaks_views, migration_views
 from gitops.render.json import envelope, to_text
 from gitops.render.landing import LANDS_WHOLE, landing_rows
@@ -278,8 +278,11 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     digest = plan.digest if plan else None
     gates = approval_states(plan, comment.approvals)
     asked = [a for a in gates if not a.satisfied]
-    graph = None if plan is None else _graph(plan, atomic=comment.atomic)
-    drawn = graph if graph is not None and sum(n.changes for n in graph.nodes) > 1 else None
+    drawn = (
+        ""
+        if plan is None
+        else to_mermaid(_graph(plan, atomic=comment.atomic), most=nodes, reasons=False, quiet=plan.republished)
+    )
     rows = change_rows((*plan.edits, *plan.derived), PLANNED, plan) if plan else ()
     listed, counted = listed_rows(rows, most)
     counted += republished_counts(each for each in plan.changes if each.address in plan.republished) if plan else ()
@@ -314,9 +317,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "impact": affected_views(plan) if plan else (),
         "landing": landing_rows(plan) if plan and comment.atomic else (),
         "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",
-        "graph": to_mermaid(drawn, most=nodes, reasons=False, quiet=plan.republished).rstrip("\n")
-        if plan is not None and drawn is not None
-        else "",
+        # Boxes that nothing keeps in an order say no more than the list of changes.
+        "graph": drawn.rstrip("\n") if ARROW in drawn else "",
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""

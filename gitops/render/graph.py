@@ -16,12 +16,15 @@ from gitops.model.address import Kind
 from gitops.model.change import Action
 from gitops.model.node_kind import BARRIER_KIND, CHECK, DECISION, READINESS, REPLICA
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
-from gitops.plan.layers import cycles, layers, order_test
+from gitops.plan.layers import cycles, layers, neighbours, order_test, restricted
 from gitops.render.characters import visible
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60
 _BOXES = 20
+
+ARROW = " --> "
+"""What a picture without reasons has between two boxes that come one after the other."""
 
 
 def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction: str = "up") -> dict[str, Any]:
@@ -92,8 +95,9 @@ def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = Tru
     What is of one compute cluster has a frame, too. It has at most `most` boxes: where there are more nodes, those of one frame,
     kind and action share a box with their number, or all nodes of a frame do. Of the nodes in `quiet`, those of one graph always
     share a box. Two boxes have one arrow with all its reasons. Without `reasons` the arrows have no text, and there are at most
-    twice as many as boxes: enough to see the order.
+    twice as many as boxes, and no barriers that keep no changes apart: enough to see the order.
     """
+    graph = graph if reasons else _without_idle_barriers(graph)
     boxes = _boxes(graph, most, quiet)
     names = {node.id: f"n{index}" for index, box in enumerate(boxes) for node in box.nodes}
     frames: dict[str | None, list[str]] = {}
@@ -114,7 +118,7 @@ def to_mermaid(graph: ExecutionGraph, *, most: int = _BOXES, reasons: bool = Tru
     if reasons:
         lines += [f'  {before} -->|"{_label(", ".join(known))}"| {after}' for (before, after), known in arrows.items()]
     else:
-        lines += [f"  {before} --> {after}" for before, after in arrows][: 2 * most]
+        lines += [f"  {before}{ARROW}{after}" for before, after in arrows][: 2 * most]
     return "\n".join(lines) + "\n"
 
 
@@ -127,8 +131,24 @@ class _Box:
     graph: str | None
 
 
+def _without_idle_barriers(graph: ExecutionGraph) -> ExecutionGraph:
+    """The graph with those barriers alone that some change waits for, itself waiting for another one; its order is the same."""
+    barriers = {node.id for node in graph.nodes if node.kind == BARRIER_KIND}
+    kept = {node.id for node in graph.nodes} - barriers
+    after, _ = neighbours(graph)
+    near = restricted(graph, kept | {name for name in barriers if not barriers.issuperset(after[name])})
+    after, before = neighbours(near)
+    near = restricted(near, kept | {name for name in barriers.intersection(after) if before[name]})
+    ordered = {(one, other) for one in after for between in set(after[one]) - barriers for other in after[between]}
+    edges = (e for e in near.edges if not (barriers.issuperset((e.before, e.after)) and (e.before, e.after) in ordered))
+    return ExecutionGraph(near.nodes, tuple(edges))
+
+
 def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Box]:
-    """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many."""
+    """One box for each node, or for each graph, kind and action, or for each graph: the first that gives at most so many.
+
+    A barrier has a box of its own, and what is before it shares none with what is behind it. Between whole graphs there is none.
+    """
     nodes = tuple(sorted(graph.nodes, key=lambda node: node.position))
     again: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
@@ -141,14 +161,15 @@ def _boxes(graph: ExecutionGraph, most: int, quiet: Collection[str]) -> list[_Bo
     ]
     if len(single) <= most:
         return single
-    alike: dict[tuple[str | None, str, Action], list[ExecNode]] = {}
+    alike: dict[tuple[str | None, str, Action, Effect], list[ExecNode]] = {}
     by_graph: dict[str | None, list[ExecNode]] = {}
     for node in nodes:
-        owner = _owner(node)
-        alike.setdefault((owner, node.kind, node.action), []).append(node)
-        by_graph.setdefault(owner, []).append(node)
-    if len(alike) <= most:
-        return [_Box(tuple(found), _alike(found), owner) for (owner, _, _), found in alike.items()]
+        if node.kind != BARRIER_KIND:
+            alike.setdefault((_owner(node), node.kind, node.action, node.phase), []).append(node)
+            by_graph.setdefault(_owner(node), []).append(node)
+    barriers = [_Box((node,), _in_frame(node), None) for node in nodes if node.kind == BARRIER_KIND]
+    if len(alike) + len(barriers) <= most:
+        return [*(_Box(tuple(found), _alike(found), owner) for (owner, *_), found in alike.items()), *barriers]
     whole = [
         _Box(tuple(found), f"{len(found)} change{'s' if len(found) > 1 else ''} of {owner or 'the cluster'}", None)
         for owner, found in by_graph.items()
@@ -171,6 +192,8 @@ def _owner(node: ExecNode) -> str | None:
 def _in_frame(node: ExecNode) -> str:
     """The title of a node without the name of its graph or compute cluster, which its frame has."""
     address = node.address
+    if node.kind == BARRIER_KIND:
+        return node.id.removeprefix(f"{BARRIER_KIND}.")
     if _owner(node) is None or address.kind is Kind.UNKNOWN or not node.changes:
         return node.title
     name = "" if address.kind in (Kind.GRAPH, Kind.SCHEMA) else f" {address.name}"

@@ -66,6 +66,13 @@ def test_a_renderer_shows_tables_folds_and_blocks(name):
 
 
 @pytest.mark.parametrize("name", sorted(name for name in FILES if name.endswith(".md")))
+def test_no_sentence_is_broken_where_a_forge_keeps_line_breaks(name):
+    """GitHub and Gitea show every line break of a comment, also one within a paragraph."""
+    page = MarkdownIt("gfm-like", {"linkify": False, "html": True, "breaks": True}).render(FILES[name])
+    assert "<br" not in page
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if name.endswith(".md")))
 def test_no_line_is_a_command_to_a_forge(name):
     outside = True
     for line in FILES[name].split("\n"):

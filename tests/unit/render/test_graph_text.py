@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gitops.model.change import Action
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
-from gitops.render.graph import to_mermaid, to_text
+from gitops.plan.classes import atomic_graph
+from gitops.render.graph import ARROW, to_mermaid, to_text
 
 NODES = (
     ExecNode("schema.kb", "schema", Action.UPDATE, 0, (LockClaim("graph:kb"),), effect=Effect.PIVOT),
@@ -83,7 +86,7 @@ def test_mermaid_frames_each_graph():
         '    n0["update schema"]\n'
         '    n1["create query find"]\n'
         "  end\n"
-        '  n2{{"barrier.catalog"}}\n'
+        '  n2{{"catalog"}}\n'
         '  subgraph g2["old"]\n'
         '    n3["delete graph"]\n'
         "  end\n"
@@ -124,6 +127,51 @@ def test_many_graphs_are_a_box_each_and_the_rest_one():
     assert many.count("\n") == 21
     assert '  n19["162 changes of 81 more graphs"]\n' in many
     assert "subgraph" not in few + many
+
+
+def _atomic(graphs: int, queries: int, *, deletes: bool) -> ExecutionGraph:
+    """New queries in each graph, whose schema is renamed in if a graph is deleted afterwards; all or nothing."""
+    graph = _queries(graphs, queries)
+    pivot = replace(graph.nodes[0], effect=Effect.PIVOT)
+    gone = ExecNode("graph.old", "graph", Action.DELETE, len(graph.nodes), effect=Effect.FINISH)
+    staged = tuple(node for node in graph.nodes if node.kind == "query")
+    return atomic_graph(ExecutionGraph((pivot, *staged, gone) if deletes else staged))
+
+
+def test_a_picture_has_no_barrier_that_keeps_nothing_apart():
+    assert ARROW not in to_mermaid(_atomic(1, 3, deletes=False), reasons=False)
+    assert to_mermaid(_atomic(1, 1, deletes=True), reasons=False).splitlines()[1:] == [
+        '  subgraph g0["g0"]',
+        '    n0["create query q0"]',
+        '    n2["update schema"]',
+        "  end",
+        '  n1{{"prepared"}}',
+        '  n3{{"drained"}}',
+        '  subgraph g2["old"]',
+        '    n4["delete graph"]',
+        "  end",
+        "  n3 --> n4",
+        "  n1 --> n2",
+        "  n0 --> n1",
+        "  n2 --> n3",
+    ]
+
+
+@pytest.mark.parametrize(("graphs", "queries"), [(1, 30), (10, 3)])
+def test_a_barrier_has_its_own_box_in_a_large_picture(graphs, queries):
+    lines = to_mermaid(_atomic(graphs, queries, deletes=True), reasons=False).splitlines()
+    boxes = [line for line in lines if "-->" not in line and line.strip().startswith("n")]
+    assert [line.strip().partition("{{")[2] for line in boxes if "{{" in line] == ['"prepared"}}', '"drained"}}']
+    assert len(boxes) <= 20
+    forward = [tuple(int(name[1:]) for name in line.split(ARROW)) for line in map(str.strip, lines) if ARROW in line]
+    assert not {(after, before) for before, after in forward} & set(forward)
+
+
+def test_a_picture_of_whole_graphs_has_no_barriers():
+    """Changes of one graph come before a barrier and after it."""
+    lines = to_mermaid(_atomic(30, 2, deletes=True), reasons=False).splitlines()
+    assert lines[-1] == '  n19["23 changes of 12 more graphs"]'
+    assert len(lines) == 21
 
 
 def test_hostile_names_stay_inert():
