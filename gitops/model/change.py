@@ -70,7 +70,12 @@ class Seen:
     @property
     def words(self) -> str:
         """What an approver has to know of it, in a line."""
-        return f"{self.rows} rows in version {self.version} of graph {self.incarnation}"
+        return f"{self.held} in version {self.version} of graph {self.incarnation}"
+
+    @property
+    def held(self) -> str:
+        """How many rows it holds."""
+        return f"{self.rows} row{'' if self.rows == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

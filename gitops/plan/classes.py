@@ -88,7 +88,7 @@ def _classify(change: Change, *, restored: bool) -> Classified:
     deleted = change.action is Action.DELETE
     match change.address.kind:
         case Kind.GRAPH if deleted:
-            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads them")
+            return Classified(Effect.FINISH, "it destroys data, so it waits until nothing reads it")
         case Kind.GRAPH:
             return Classified(Effect.STAGE, "nothing refers to a new graph, and it is removed again while it is empty")
         case Kind.SCHEMA if change.action is Action.UPDATE:

@@ -22,6 +22,7 @@ LISTED = 50
 
 _STEPS = 3
 _NAMES = 5
+_TOGETHER = 20
 
 
 class Badge(StrEnum):
@@ -90,10 +91,12 @@ def change_rows(
 ) -> tuple[dict[str, Any], ...]:
     """One row for each change, worst badge first, then in address order.
 
-    `risk` is the rank of the badge, 0 for IRREVERSIBLE. `effect` is what an apply does with the change by `words`, `note` the
-    same where that is not what everybody expects. `words`, `steps` with `more_steps`, and `details` say what the change does, and
+    `risk` is the rank of the badge, 0 for IRREVERSIBLE. `resources` has the address of the change, and `resource` is the first of
+    them. `effect` is what an apply does with the change by `words`, `note` the same where that is not what everybody expects,
+    behind what becomes of the data that it drops. `words`, `steps` with `more_steps`, and `details` say what the change does, and
     `gated` that it needs an approval. `plan` knows what breaks and what widens.
     """
+    changes = tuple(changes)
     broken = broken_queries(plan)
     in_graph: dict[Address, list[Address]] = {}
     for impact in plan.schema_impact if plan else ():
@@ -111,19 +114,19 @@ def change_rows(
             more = f" and {len(queries) - _NAMES} more" if len(queries) > _NAMES else ""
             names = ", ".join(f"`{query}`" for query in queries[:_NAMES])
             breaks.append(f"breaks callers of {names}{more}")
-        seen = () if change.seen is None or change.action is Action.DELETE else (change.seen.words,)
         rows.append(
             {
                 "badge": badge.value,
                 "risk": _RISKS.index(badge),
                 "action": action_of(change),
                 "resource": change.address,
+                "resources": (change.address,),
                 "effect": effect_of(change, words),
-                "note": effect_of(change, words) if words is DONE or change.reason is not None else "",
+                "note": "; ".join(filter(None, (_kept(change), _unexpected(change, changes, words)))),
                 "words": breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
-                "steps": migration[:_STEPS],
+                "steps": [_without_mode(step) for step in migration[:_STEPS]],
                 "more_steps": max(0, len(migration) - _STEPS),
-                "details": (*breaks, *change.details, *seen),
+                "details": (*breaks, *change.details, *_data(change)),
                 "gated": change.tier is not None,
                 "derived": change.disposition is Disposition.DERIVED,
             }
@@ -136,8 +139,8 @@ def listed_rows(
 ) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
     """The rows to list, all of them if they are fewer than `most`, and the others as counts.
 
-    A count has a badge, a number, the number of graphs, and what the changes have in common. Graphs that only follow from their
-    parts are counted in any plan.
+    Rows that say the same are one, with all their `resources`. A count has a badge, a number, the number of graphs, and what the
+    changes have in common. Graphs that only follow from their parts are counted in any plan, without a badge.
     """
     own = [row for row in rows if not row["derived"]]
     short = most is None or len(own) < most
@@ -150,12 +153,21 @@ def listed_rows(
     counted = []
     for (badge, derived), found in counts.items():
         graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
-        one = len(found) == 1
-        words = (
-            ("graph that follows from its parts" if one else "graphs that follow from their parts") if derived else ""
-        )
-        counted.append({"badge": badge, "number": len(found), "graphs": graphs, "words": words})
-    return tuple(listed), tuple(counted)
+        words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
+        plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": ""}
+        counted.append({**plain, "number": len(found), "graphs": graphs})
+    return _joined(listed), tuple(counted)
+
+
+def _joined(rows: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The rows, those with the same words as one; at most so many resources that a line can be read, and left out."""
+    joined: dict[object, list[dict[str, Any]]] = {}
+    for row in rows:
+        said = (row["badge"], row["words"], row["note"], row["derived"])
+        alone = row["steps"] or row["details"] or not (row["words"] or row["note"])
+        joined.setdefault(row["resource"] if alone else said, []).append(row)
+    parts = (found[at : at + _TOGETHER] for found in joined.values() for at in range(0, len(found), _TOGETHER))
+    return tuple({**part[0], "resources": tuple(row["resource"] for row in part)} for part in parts)
 
 
 def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
@@ -163,7 +175,7 @@ def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
     found = Counter((str(each.address.graph), "" if each.reason is None else effect_of(each, DONE)) for each in changes)
     return tuple(
         {
-            "badge": Badge.CHANGES.value,
+            "badge": "",
             "number": number,
             "graphs": 0,
             "words": f"{'query' if number == 1 else 'queries'} of {graph}, "
@@ -216,6 +228,33 @@ def _steps(change: Change) -> list[Mapping[str, Any]]:
         return []
     refused = [step for step in change.migration.steps if step.get("kind") == UnsupportedChange.kind]
     return refused or sorted(change.migration.steps, key=lambda step: reversibility_of(step) is not Reversibility.LOSSY)
+
+
+def _without_mode(step: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A step that keeps the data of what it drops, without saying so: the row says it once."""
+    return {name: value for name, value in step.items() if (name, value) != ("mode", "soft")}
+
+
+def _kept(change: Change) -> str:
+    """What becomes of the data that a migration drops, if it drops some."""
+    steps = () if change.migration is None else change.migration.steps
+    return "what it drops stays in earlier versions of the graph" if any(s.get("mode") == "soft" for s in steps) else ""
+
+
+def _unexpected(change: Change, changes: Sequence[Change], words: Mapping[Disposition, str]) -> str:
+    """What an apply does with a change, where a reader does not know that from the verdict and the states of the checks."""
+    if words is DONE:
+        whole = all(each.disposition in (Disposition.APPLIED, Disposition.DERIVED) for each in changes)
+        return "" if whole else effect_of(change, words)
+    asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
+    return "" if change.reason is None or asked else effect_of(change, words)
+
+
+def _data(change: Change) -> tuple[str, ...]:
+    """The data that a change is about: as an approval names it, else how much there is of it."""
+    if change.seen is None or change.action is Action.DELETE:
+        return ()
+    return (change.seen.words if change.tier is not None else f"the graph holds {change.seen.held}",)
 
 
 def _words(change: Change, badge: Badge) -> str:

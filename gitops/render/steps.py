@@ -42,14 +42,14 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
         case "rename_type":
             return f"rename {_type_kind(step)} {_name(step, 'from')} to {_name(step, 'to')}"
         case "drop_type":
-            return f"**drop** {_type_kind(step)} {_name(step, 'name')}, {_DROP_MODES[_string(step, 'mode')]}"
+            return f"**drop** {_type_kind(step)} {_name(step, 'name')}{_dropped(step)}"
         case "add_property":
             spelled = code(_spelled_type(step["property_type"]))
             return f"add property {_property(step, 'property_name')} of type {spelled}"
         case "rename_property":
             return f"rename property {_property(step, 'from')} to {_property(step, 'to')}"
         case "drop_property":
-            return f"**drop** property {_property(step, 'property_name')}, {_DROP_MODES[_string(step, 'mode')]}"
+            return f"**drop** property {_property(step, 'property_name')}{_dropped(step)}"
         case "extend_enum":
             allowed = ", ".join(code(each) for each in _strings(step["added_values"]))
             return f"allow {allowed} in {_property(step, 'property_name')}"
@@ -65,6 +65,11 @@ def _in_words(step: Mapping[str, Any]) -> str | None:
             label = f" ({code(step['code'])})" if isinstance(step.get("code"), str) else ""
             return f"**not supported:** {_name(step, 'entity')}: {text(_string(step, 'reason'))}{label}"
     return None
+
+
+def _dropped(step: Mapping[str, Any]) -> str:
+    """What becomes of the data; nothing where others say it."""
+    return f", {_DROP_MODES[_string(step, 'mode')]}" if "mode" in step else ""
 
 
 def _type_kind(step: Mapping[str, Any]) -> str:

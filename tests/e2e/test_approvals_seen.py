@@ -136,7 +136,7 @@ def test_rows_that_came_after_the_comment_are_not_signed_away(loop: Loop) -> Non
     assert (refused.code, "approval_data_grew" in refused.text) == (1, True), refused.text
     assert loop.approvals() == ()
     shown = loop.gitops("bob", "approve", "graph.legacy", "--request", "1", check=False)
-    assert "1 rows in version 2 of graph " in shown.text
+    assert "1 row in version 2 of graph " in shown.text
     assert " --rows 1 " in printed_command(shown.text)
 
 

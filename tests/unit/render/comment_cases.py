@@ -290,6 +290,9 @@ def _examples() -> dict[str, str]:
         "example_invalid": plan_comment(PlanComment(subject=SUBJECT, outcome=INVALID)),
         "example_strategy": plan_comment(replace(ruled, outcome=replace(ruled.outcome, texts=rule_texts))),
         "example_projection_pending": apply_comment(ApplyComment(subject=SUBJECT, outcome=PROJECTING)),
+        "example_applied": apply_comment(
+            ApplyComment(subject=SUBJECT, outcome=replace(LANDED, changes=(query, derived)))
+        ),
         "example_many": plan_comment(_small(*many, gone, breaks=broken, approvals_required=(need,))),
         "example_blocked_apply": apply_comment(
             ApplyComment(
@@ -323,6 +326,7 @@ PROJECTING = replace(
         ),
     ),
 )
+LANDED = replace(applied("apply_ok"), converged=True, diagnostics=(), results=())
 WAITING = [query_address("legacy", f"q{n:03}") for n in range(247)]
 BLOCKED = replace(
     applied("apply_ok"),

@@ -41,6 +41,31 @@ def test_a_blocked_apply_gives_each_remedy_once_and_the_command_of_the_plan():
     assert len(body) < 4_000
 
 
+def test_changes_that_say_the_same_share_a_line_with_all_their_names():
+    lines = [line for line in FILES["example_many.md"].split("\n") if line.startswith("- **`BREAKS`** ")]
+    assert [line.count("`query.") for line in lines] == [20, 11]
+    assert all(line.endswith(": column `p.nick` of type `String?` leaves the result") for line in lines)
+    assert "`graph.alpha`, `graph.beta`, `graph.gamma`: blocked" in FILES["apply_rolled_back.md"]
+
+
+def test_a_migration_says_once_what_becomes_of_the_data_that_it_drops():
+    row = next(line for line in FILES["plan.md"].split("\n") if line.startswith("- **`RETAINED`** "))
+    assert row.count("**drop**") == row.count("stays in earlier versions of the graph") == 1
+    assert row.endswith("; what it drops stays in earlier versions of the graph")
+
+
+def test_an_apply_of_everything_does_not_say_so_of_each_change():
+    landed, partly = FILES["example_applied.md"], FILES["apply.md"]
+    assert "- **`ADDS`** `query.knowledge.find_experts`\n" in landed
+    assert "- **`ADDS`** `query.knowledge.find_experts`: applied\n" in partly
+
+
+def test_the_missing_approval_of_a_change_is_a_check_and_not_repeated_with_the_change():
+    body = FILES["example_gated_delete.md"]
+    assert "| approval of `graph.legacy` | **missing** |" in body
+    assert "an approval is missing" not in body
+
+
 def test_an_emergency_is_shown_as_one():
     row = "| approval of `graph.legacy` | good | signed by `bob@example.com` alone, in an emergency |"
     assert row in FILES["example_emergency.md"]
@@ -160,7 +185,7 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
         assert "<summary>Migrations (2)</summary>" in text
         assert text.count("```") % 2 == 0
-    assert "; **`ADDS`** 7001; **`CHANGES`** 1 graph" in body
+    assert "; **`ADDS`** 7001; 1 graph that follows" in body
     assert "lines of Changes" in summary
 
 
@@ -171,7 +196,7 @@ def test_from_fifty_changes_on_what_needs_eyes_is_listed_and_the_rest_counted():
     listed = [line for line in long.split("\n") if line.startswith("- **`")]
     assert [line.split("`")[1] for line in listed] == ["IRREVERSIBLE", "RETAINED"]
     assert "`graph.legacy`" in listed[0]
-    assert listed[1].endswith("**`ADDS`** 44; **`CHANGES`** 1 graph that follows from its parts")
+    assert listed[1].endswith("**`ADDS`** 44; 1 graph that follows from its parts")
 
 
 def test_a_summary_has_the_changes_that_a_comment_leaves_out():
