@@ -40,7 +40,7 @@ def access_values(plan: Plan | None) -> dict[str, Any]:
 def _columns(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"{row['sign']} {row['access_class']}",
-        " ".join(filter(None, (row["action"], row["queries"]))),
+        " ".join(filter(None, (row["action"], _counted(row["queries"], row["more_queries"])))),
         row["place"],
         row["branches"] or "-",
         row["who"],
@@ -61,15 +61,16 @@ def access_counts(diff: AccessDiff) -> str:
 def access_rows(diff: AccessDiff) -> tuple[dict[str, Any], ...]:
     """Each difference in words: gains before losses, the gravest first.
 
-    `sign` is + or -, `access_class` in upper case; `action` with the `queries` that are run, `place`, `branches` (empty for what
-    is about none), `who`, `rule` (empty where there is no policy), `where` that is, and the `cause`.
+    `sign` is + or -, `access_class` in upper case; `action` with the first `queries` that are run and `more_queries`, `place`,
+    `branches` (empty for what is about none), `who`, `rule` (empty where there is no policy), `where` that is, and the `cause`.
     """
     return tuple(
         {
             "sign": "+" if row.gain else "-",
             "access_class": row.row_class.upper(),
             "action": row.action,
-            "queries": _listed(row.queries, _QUERIES),
+            "queries": row.queries[:_QUERIES],
+            "more_queries": max(0, len(row.queries) - _QUERIES),
             "place": place_of(row.scope),
             "branches": _branches(row),
             "who": who(row.actors),
@@ -141,8 +142,11 @@ def _row_form(row: AccessRow) -> dict[str, Any]:
 
 
 def _listed(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return _counted(names[:most], len(names) - most)
+
+
+def _counted(names: Sequence[str], more: int) -> str:
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def _present(**values: object) -> dict[str, Any]:

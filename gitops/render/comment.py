@@ -43,6 +43,7 @@ from gitops.render.comment_rows import (
     plan_verdict,
     rule_rows,
     stopped_rows,
+    without_refused,
     without_said,
 )
 from gitops.render.diffs import text_diff
@@ -139,16 +140,17 @@ def apply_comment(comment: ApplyComment) -> str:
     rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
     listed, counted = listed_rows(rows)
     counted += republished_counts(each for each in outcome.changes if each.address in again)
+    missing = tuple(a for a in comment.approvals if not a.satisfied)
     values = {
-        "verdict": apply_verdict(outcome),
+        "verdict": apply_verdict(outcome, len(missing)),
         "checks": approval_checks(comment.approvals),
         "rules": rule_rows(plan) if plan else (),
         "rows": rows,
         "listed": listed,
         "counted": counted,
         "approvals": comment.approvals,
-        "missing": tuple(a for a in comment.approvals if not a.satisfied),
-        "commands": "\n".join(_line(a.command) for a in comment.approvals if a.command and not a.satisfied),
+        "missing": missing,
+        "commands": "\n".join(_line(a.command) for a in missing if a.command),
         "approve_all": comment.approve_all,
         "forge_commands": "",
         "stopped": tuple(
@@ -163,10 +165,11 @@ def apply_comment(comment: ApplyComment) -> str:
         "deployment": comment.deployment,
     }
     written = "written" if outcome.state_written else "unchanged"
-    entry = f", entry {code(outcome.entry_id)}" if outcome.entry_id else ""
+    entry = f", entry {code(outcome.entry_id[:12])}" if outcome.entry_id else ""
     commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
     about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
-    return assemble(_sections("apply", comment, values, outcome.diagnostics, about, digest=outcome.plan_digest))
+    found = without_refused(outcome.diagnostics, missing)
+    return assemble(_sections("apply", comment, values, found, about, digest=outcome.plan_digest))
 
 
 def _retry_command(comment: ApplyComment, changesets: Sequence[Mapping[str, str]]) -> str:
@@ -323,7 +326,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""
     about = f"{_onto(comment.subject)}{_plan_words(digest)}.{stale}"
-    return _sections("plan", comment, values, outcome.diagnostics, about, digest=digest, ref=comment.ref)
+    found = without_refused(outcome.diagnostics, asked)
+    return _sections("plan", comment, values, found, about, digest=digest, ref=comment.ref)
 
 
 def _graph(plan: Plan, *, atomic: bool) -> ExecutionGraph:

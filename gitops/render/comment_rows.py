@@ -140,9 +140,9 @@ def _refused(outcome: PlanOutcome) -> dict[str, str]:
     return {each.path: each.message for each in outcome.blockers if each.code != Code.DEBT_OPEN}
 
 
-def apply_verdict(outcome: ApplyOutcome) -> str:
-    """The result of an apply, in one line."""
-    counts, errors = apply_counts(outcome), _errors(outcome)
+def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
+    """The result of an apply that so many approvals are missing for, in one line."""
+    counts, errors = apply_counts(outcome).removesuffix(", 0 deferred or blocked"), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
         return f"failed, nothing is applied, {errors}"
@@ -152,7 +152,12 @@ def apply_verdict(outcome: ApplyOutcome) -> str:
         return f"{counts}, not finished, {errors}"
     if not outcome.ok:
         return f"failed, {errors}, {counts}"
-    return f"{counts}, {'converged' if outcome.converged else 'not converged'}"
+    if missing:
+        return f"{count(missing, 'approval')} missing, {counts}"
+    if outcome.converged:
+        return f"{counts}, converged"
+    warnings = sum(d.severity is Severity.WARNING for d in outcome.diagnostics)
+    return f"{counts}, not converged" + (f", {count(warnings, 'warning')}" if warnings else "")
 
 
 def changeset_views(records: Sequence[Changeset]) -> tuple[dict[str, Any], ...]:
@@ -184,12 +189,17 @@ def _outcome_of(record: Changeset) -> str:
 
 
 def without_said(outcome: ApplyOutcome) -> ApplyOutcome:
-    """An outcome without the problems that the section on its changesets says in full."""
-    said = {record.key for record in outcome.changesets}.union(
-        o.address for r in outcome.changesets for o in r.orphaned
-    )
-    found = (d for d in outcome.diagnostics if d.code not in _CHANGESET_CODES or d.path not in said)
-    return replace(outcome, diagnostics=tuple(found))
+    """An outcome without the problems that the sections on its changesets and on what is not applied say in full."""
+    said = {(code, record.key) for record in outcome.changesets for code in _CHANGESET_CODES}
+    said |= {(code, o.address) for r in outcome.changesets for o in r.orphaned for code in _CHANGESET_CODES}
+    said |= {(Code.APPLY_DEPENDENCY_BLOCKED, r.node_id) for r in not_carried_out(outcome) if r.blocked_by}
+    return replace(outcome, diagnostics=tuple(d for d in outcome.diagnostics if (d.code, d.path) not in said))
+
+
+def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
+    """The problems without warnings of approvals that do not count where that is said of a missing one."""
+    said = {(code, state.resource, detail) for state in missing for code, detail in state.refused}
+    return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
 
 
 def not_carried_out(outcome: ApplyOutcome) -> tuple[NodeResult, ...]:

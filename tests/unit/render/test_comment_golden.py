@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
 from markdown_it import MarkdownIt
-from plan_cases import PLAN, digest
+from plan_cases import PLAN, digest, problems
 
 from gitops.model.address import Address, query_address
 from gitops.model.change import Action
@@ -33,12 +33,35 @@ def test_every_file_has_a_case():
     assert {path.name for path in DATA.iterdir()} == set(FILES)
 
 
-def test_a_blocked_apply_gives_each_remedy_once_and_the_command_of_the_plan():
+def test_a_blocked_apply_says_once_what_waits_and_gives_the_command_of_the_plan():
     body = FILES["example_blocked_apply.md"]
-    assert body.count("to fix:") == 1
+    assert "**Apply to `production/knowledge`: 1 approval missing, 0 applied, 248 deferred or blocked**" in body
+    assert body.count("`query.legacy.q000`") == 1
+    assert "to fix:" not in body
     assert body.count(f"```sh\n{MISSING.command}\n```") == FILES["plan.md"].count(f"```sh\n{MISSING.command}\n```") == 1
     assert "; **`DELETES`** 247" in body or "- **`DELETES`** 247" in body
     assert len(body) < 4_000
+
+
+def test_a_refused_approval_is_a_reason_below_do_next_and_no_warning_as_well():
+    found = problems(
+        *(("approval_stale", "graph.legacy", words, None) for words in ("the folder changed", "another one"))
+    )
+    missing = replace(MISSING, refused=(("approval_stale", "the folder changed"),))
+    outcome = replace(planned("plan_ok"), diagnostics=found)
+    body = plan_comment(PlanComment(subject=SUBJECT, outcome=outcome, approvals=(missing,)))
+    assert body.count("the folder changed") == 1
+    assert "  - does not count, `approval_stale`: the folder changed\n" in body
+    assert "- **warning** `approval_stale` at `graph.legacy`: another one\n" in body
+
+
+def test_the_first_list_of_a_comment_needs_no_heading():
+    assert "#" not in FILES["example_one_query.md"] + FILES["example_invalid.md"] + FILES["refusal.md"]
+    assert "### Changes" in FILES["example_gated_delete.md"]
+
+
+def test_an_apply_that_did_not_converge_says_where_the_reason_is():
+    assert ": 1 applied, not converged, 1 warning**" in FILES["example_projection_pending.md"]
 
 
 def test_changes_that_say_the_same_share_a_line_with_all_their_names():
