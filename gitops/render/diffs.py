@@ -6,7 +6,7 @@ Nothing here is escaped: `markdown.block` and `characters.visible` do that where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
@@ -83,6 +83,50 @@ def _canonical(kind: Kind, text: bytes) -> bytes:
         return text
 
 
+class _Matcher(SequenceMatcher[str]):
+    """Compares two texts, and shows what goes or comes as a whole.
+
+    The last lines of a declaration are often those of the one before it, and either may be read as what was there before.
+    """
+
+    a: Sequence[str]
+    b: Sequence[str]
+
+    def get_opcodes(self) -> list[Any]:
+        """The edits, each of lines that go or come moved to where it begins like a declaration."""
+        ends = (0, 0, 0, 0), (len(self.a), len(self.a), len(self.b), len(self.b))
+        found: list[Any] = [("equal", *ends[0]), *super().get_opcodes(), ("equal", *ends[1])]
+        for index in range(1, len(found) - 1):
+            kind, *edit = found[index]
+            if kind not in ("delete", "insert"):
+                continue
+            before, behind = found[index - 1], found[index + 1]
+            lines, first, last = (self.a, *edit[:2]) if kind == "delete" else (self.b, *edit[2:])
+            by = _shift(lines, first, last, before[2] - before[1], behind[2] - behind[1])
+            found[index - 1] = ("equal", before[1], before[2] + by, before[3], before[4] + by)
+            found[index] = (kind, *(place + by for place in edit))
+            found[index + 1] = ("equal", behind[1] + by, behind[2], behind[3] + by, behind[4])
+        return [each for each in found if each[1] < each[2] or each[3] < each[4]]
+
+
+def _shift(lines: Sequence[str], first: int, last: int, before: int, behind: int) -> int:
+    """By how much the lines from `first` to `last` move, of at most `before` up or `behind` down, to begin like a declaration."""
+    up = _shared(*(reversed(lines[max(0, end - before) : end]) for end in (first, last)))
+    down = _shared(*(lines[end : end + behind] for end in (first, last)))
+    least = min((_indent(line) for line in lines[first:last] if line.strip()), default=0)
+
+    def rank(by: int) -> tuple[int, int]:
+        line = lines[first + by].strip()
+        unlike = 1 if not line else 3 if line[0] in ")]}" else 2 if _indent(lines[first + by]) > least else 0
+        return unlike, abs(by)
+
+    return min(range(-up, down + 1), key=rank)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _unified(before: list[str], after: list[str]) -> Iterator[str]:
     """The lines of the diff."""
     start = max(0, _shared(before, after) - _AROUND)
@@ -93,7 +137,7 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
     if len(old) * len(new) > _MOST_COMPARED:
         parts: list[list[tuple[str, int, int, int, int]]] = [[("replace", 0, len(old), 0, len(new))]]
     else:
-        parts = list(SequenceMatcher(None, old, new).get_grouped_opcodes(_AROUND))
+        parts = list(_Matcher(None, old, new).get_grouped_opcodes(_AROUND))
     for number, part in enumerate(parts):
         first_line = start + part[0][1]
         owner = next((line for line in reversed(before[: first_line + 1]) if line and line[0] not in " \t{}#/"), "")

@@ -155,7 +155,8 @@ def test_17_a_retry_is_a_changeset_of_its_own_and_the_failed_one_stays(after_fai
         assert (again.state, again.retry_of, again.attempt) == (ChangesetState.FINALIZED, failed.key, 2)
         assert first == failed
         assert hub.status(hub.tip(), "changeset").startswith(f"success: {again.key} ")
-        assert "- **`ADDS`** `graph.extra`: applied" in hub.comment(1)
+        assert ", converged**" in hub.comment(1)
+        assert "- **`ADDS`** `graph.extra`\n" in hub.comment(1)
         after_failure.say(server, 1, "/gitops retry")
         assert server.log.until(
             f"nothing is left to retry: commit {hub.tip()[:12]} is applied with changeset {again.key}"
@@ -205,7 +206,9 @@ def test_18_with_coalesce_one_changeset_brings_in_all_that_was_merged_while_no_s
     assert record.covers[-3:] == tuple(merges)
     assert [_changesets(hub.loop, merge) for merge in merges] == [[record]] * 3
     assert schema(hub.loop, "notes") == WITH_BODY["cluster/notes.pg"]
-    assert all("`query.notes.titles`: applied" in hub.comment(number) for number in (1, 2, 3))
+    for comment in map(hub.comment, (1, 2, 3)):
+        assert ", converged**" in comment
+        assert "`query.notes.titles`" in comment
     assert all(hub.status(merge, "changeset").startswith(f"success: {record.key} ") for merge in merges)
 
 
@@ -285,5 +288,6 @@ def test_10_a_server_that_dies_while_it_prepares_goes_on_with_the_same_changeset
     assert hub.loop.graph("extra").exists()
     assert schema(hub.loop, "notes") == WITH_BODY["cluster/notes.pg"]
     assert hub.status(merge, "changeset").startswith(f"success: {record.key} ")
-    assert "- **`ADDS`** `graph.extra`: applied" in hub.comment(1)
+    assert ", converged**" in hub.comment(1)
+    assert "- **`ADDS`** `graph.extra`\n" in hub.comment(1)
     assert audit(hub.loop).startswith("audit good")

@@ -38,6 +38,17 @@ def test_a_property_that_goes_is_shown_in_its_type():
     )
 
 
+def test_a_declaration_that_goes_or_comes_is_shown_as_one_and_not_as_parts_of_two():
+    """Its last lines are those of the declaration before it, so that an edit may begin at any of them."""
+    head, shown = "node A {\n    id: I32\n    at: DateTime\n}\n\n", "node B {\n    id: I64\n    at: DateTime\n}\n\n"
+    tail = "node C {\n" + "".join(f"    c{n}: I32\n" for n in range(9))
+    both, one = f"{head}{shown}{tail}}}\n", f"{head}{tail}    c9: I32\n}}\n"
+    for before, after, sign in ((both, one, "-"), (one, both, "+")):
+        lines = _diff(before, after).lines
+        assert [line[1:] for line in lines if line[0] == sign][:5] == shown.splitlines()
+        assert next(line for line in lines if line[0] == "@") == "@@ node A @@"
+
+
 def test_a_part_in_the_middle_of_a_type_names_the_type():
     changed = SCHEMA.replace("p5: I32?", "p5: I64?").replace(
         "    name: String @key\n}", "    name: String @key\n    n: I32?\n}"
