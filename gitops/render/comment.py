@@ -72,6 +72,8 @@ _DOCUMENT_VERSION = 1
 _WITH_TEXT = (Kind.SCHEMA, Kind.POLICY, Kind.STRATEGY, Kind.QUERY)
 # Boxes of the picture of the execution graph: what one can take in, and what still fits a page of its own.
 _NODES_IN_COMMENT, _NODES_IN_SUMMARY = 20, 60
+# Forgejo draws no picture of more than 5,000 characters, and shows an error instead.
+_PER_BOX = 250
 # What is lost first comes first.
 _DRIFTS = {
     DriftKind.VANISHED: "vanished",
@@ -321,7 +323,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "landing": landing_rows(plan) if plan and comment.atomic else (),
         "lands_whole": f"{LANDS_WHOLE[0].upper()}{LANDS_WHOLE[1:]}.",
         # Boxes that nothing keeps in an order say no more than the list of changes.
-        "graph": drawn.rstrip("\n") if ARROW in drawn else "",
+        "graph": drawn.rstrip("\n") if ARROW in drawn and len(drawn) <= _PER_BOX * nodes else "",
     }
     gated = plan is not None and plan.approvals_required
     stale = " Any later edit of an approved change makes its approval stale." if gated and digest else ""

@@ -14,7 +14,7 @@ from plan_cases import PLAN, digest, problems
 from gitops.model.address import Address, query_address
 from gitops.model.change import Action
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecNode, ExecutionGraph
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph
 from gitops.model.resource import Dependencies, Dependency
 from gitops.render.comment import drift_body, drift_marker, drift_title, plan_comment, plan_document, plan_summary
 from gitops.render.comment_inputs import PlanComment
@@ -183,6 +183,27 @@ def test_a_picture_is_bounded():
     assert drawn.count('["1 change of g') == 59
     assert '["941 changes of 941 more graphs"]' in drawn
     assert len(drawn) < 50_000
+
+
+def _pictured(name: str) -> str:
+    """The comment on a plan of nine migrations, and of nine queries that come after them."""
+    nodes, edges = [], []
+    for n in range(9):
+        nodes += [
+            ExecNode(f"schema.g{n}{name}", "schema", Action.UPDATE, 2 * n),
+            ExecNode(f"query.g{n}{name}.{name}", "query", Action.CREATE, 2 * n + 1),
+        ]
+        edges.append(ExecEdge(f"schema.g{n}{name}", f"query.g{n}{name}.{name}", "schema_query"))
+    outcome = planned("plan_ok")
+    drawn = replace(outcome.plan, graph=ExecutionGraph(tuple(nodes), tuple(edges)))
+    return plan_comment(PlanComment(subject=SUBJECT, outcome=replace(outcome, plan=drawn), approvals=(MISSING,)))
+
+
+def test_a_picture_that_a_forge_would_not_draw_is_left_out():
+    """Forgejo draws none of more than 5,000 characters. Long names are shortened before; a foreign letter takes eight."""
+    drawn = _pictured("find" * 50).partition("```mermaid\n")[2].partition("```")[0]
+    assert 1_000 < len(drawn) < 5_000
+    assert "Execution graph" not in _pictured("\U0001d54f" * 60)
 
 
 def _large(number: int, name: int = 60) -> PlanComment:
