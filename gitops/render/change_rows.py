@@ -154,9 +154,18 @@ def listed_rows(
     for (badge, derived), found in counts.items():
         graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
         words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
-        plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": ""}
+        plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": _kinds(found)}
         counted.append({**plain, "number": len(found), "graphs": graphs})
     return _joined(listed), tuple(counted)
+
+
+def _kinds(found: Iterable[Address]) -> str:
+    """What changes of several kinds are: `queries`, or `(1 graph, 5 queries)` if they are of more than one."""
+    kinds = Counter(each.kind for each in found)
+    nouns = {k: k if n == 1 else f"{k[:-1]}ies" if k.endswith("y") else f"{k}s" for k, n in sorted(kinds.items())}
+    return (
+        nouns.popitem()[1] if len(nouns) == 1 else f"({', '.join(f'{kinds[k]} {noun}' for k, noun in nouns.items())})"
+    )
 
 
 def _joined(rows: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from gitops.core.dataclass import dataclass
 from gitops.language.schema.steps import Reversibility, UnsupportedChange, reversibility_of
 from gitops.model.address import Address, Kind
-from gitops.model.change import Disposition, Tier
+from gitops.model.change import Action, Disposition, Tier
 from gitops.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact
 
 SHOWN = 20
@@ -167,10 +167,10 @@ def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
     known. `policies` bind the graph.
     """
     known, views = _by_schema(plan), []
-    # A graph that only follows from its parts does not change for anybody.
-    derived = {change.address for change in plan.changes if change.disposition is Disposition.DERIVED}
+    # A graph that only follows from its parts does not change for anybody, and nobody has what is new.
+    unfelt = {c.address for c in plan.changes if c.disposition is Disposition.DERIVED or c.action is Action.CREATE}
     for item in plan.impact:
-        if item.resource in derived:
+        if item.resource in unfelt:
             continue
         kind, schema = item.resource.kind, item.resource.schema_address
         found = known.get(schema) if schema is not None and kind in (Kind.SCHEMA, Kind.GRAPH) else None

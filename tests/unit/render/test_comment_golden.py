@@ -11,10 +11,10 @@ from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, p
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 
-from gitops.model.address import Address, query_address
-from gitops.model.change import Action
+from gitops.model.address import Address, graph_address, query_address, schema_address
+from gitops.model.change import Action, Change
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan
 from gitops.model.resource import Dependencies, Dependency
 from gitops.render.comment import drift_body, drift_marker, drift_title, plan_comment, plan_document, plan_summary
 from gitops.render.comment_inputs import PlanComment
@@ -69,6 +69,20 @@ def test_changes_that_say_the_same_share_a_line_with_all_their_names():
     assert [line.count("`query.") for line in lines] == [20, 11]
     assert all(line.endswith(": column `p.nick` of type `String?` leaves the result") for line in lines)
     assert "`graph.alpha`, `graph.beta`, `graph.gamma`: blocked" in FILES["apply_rolled_back.md"]
+
+
+def test_what_is_counted_is_named_by_its_kinds_and_a_new_graph_affects_nothing():
+    new = [graph_address("new"), schema_address("new"), *(query_address("new", f"q{n:02}") for n in range(60))]
+    changes = tuple(Change(address, Action.CREATE, None, digest("1")) for address in new)
+    known = tuple(Change(query_address("old", f"q{n}"), Action.UPDATE, digest("1"), digest("2")) for n in range(2))
+    needed = (Impact(new[0], tuple(new[1:])), Impact(known[0].address, (known[1].address,)))
+    outcome = planned("plan_ok")
+    plan = Plan(PLAN.config_digest, PLAN.digest, (*changes, *known), needed, (), ExecutionGraph())
+    body = plan_comment(PlanComment(subject=SUBJECT, outcome=replace(outcome, plan=plan)))
+    assert "- **`CHANGES`** 2 queries; **`ADDS`** 62 (1 graph, 60 queries, 1 schema)\n" in body
+    assert "- `query.old.q0` is needed by `query.old.q1`\n" in body
+    assert "is needed by `query.new" not in body
+    assert "`schema.new`" not in body
 
 
 def test_a_migration_says_once_what_becomes_of_the_data_that_it_drops():
@@ -229,7 +243,7 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
         assert "<summary>Migrations (2)</summary>" in text
         assert text.count("```") % 2 == 0
-    assert "; **`ADDS`** 7001; 1 graph that follows" in body
+    assert "; **`ADDS`** 7001 queries; 1 graph that follows" in body
     assert "lines of Changes" in summary
 
 
@@ -240,12 +254,12 @@ def test_from_fifty_changes_on_what_needs_eyes_is_listed_and_the_rest_counted():
     listed = [line for line in long.split("\n") if line.startswith("- **`")]
     assert [line.split("`")[1] for line in listed] == ["IRREVERSIBLE", "RETAINED"]
     assert "`graph.legacy`" in listed[0]
-    assert listed[1].endswith("**`ADDS`** 44; 1 graph that follows from its parts")
+    assert listed[1].endswith("**`ADDS`** 44 queries; 1 graph that follows from its parts")
 
 
 def test_a_summary_has_the_changes_that_a_comment_leaves_out():
     comment = _large(2_500)
-    assert "**`ADDS`** 2501;" in plan_comment(comment)
+    assert "**`ADDS`** 2501 queries;" in plan_comment(comment)
     summary = plan_summary(comment)
     assert summary.count("- **`ADDS`** `query") == 2_501
     assert "Left out" not in summary
