@@ -139,23 +139,25 @@ def listed_rows(
 ) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
     """The rows to list, all of them if they are fewer than `most`, and the others as counts.
 
-    Rows that say the same are one, with all their `resources`. A count has a badge, a number, the number of graphs, and what the
-    changes have in common. Graphs that only follow from their parts are counted in any plan, without a badge.
+    Rows that say the same are one, with all their `resources`. A count has a badge, a number, the number of graphs, what the
+    changes are, and their effect where that is not the usual one. Graphs that only follow from their parts are counted in any
+    plan, without a badge.
     """
     own = [row for row in rows if not row["derived"]]
     short = most is None or len(own) < most
     listed = [row for row in own if short or row["gated"] or row["badge"] in _ALWAYS_LISTED]
     known = {row["resource"] for row in listed}
-    counts: dict[tuple[str, bool], list[Address]] = {}
+    counts: dict[tuple[str, bool, str], list[Address]] = {}
     for row in sorted(rows, key=lambda row: row["derived"]):
         if row["resource"] not in known:
-            counts.setdefault((row["badge"], row["derived"]), []).append(row["resource"])
+            effect = row["effect"] if row["note"].endswith(row["effect"]) else ""
+            counts.setdefault((row["badge"], row["derived"], effect), []).append(row["resource"])
     counted = []
-    for (badge, derived), found in counts.items():
+    for (badge, derived, effect), found in counts.items():
         graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
         words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
         plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": _kinds(found)}
-        counted.append({**plain, "number": len(found), "graphs": graphs})
+        counted.append({**plain, "number": len(found), "graphs": graphs, "effect": "" if derived else effect})
     return _joined(listed), tuple(counted)
 
 
@@ -187,6 +189,7 @@ def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
             "badge": "",
             "number": number,
             "graphs": 0,
+            "effect": "",
             "words": f"{'query' if number == 1 else 'queries'} of {graph}, "
             + (f"unchanged text; {why}" if why else "published again with unchanged text"),
         }

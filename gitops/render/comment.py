@@ -136,13 +136,13 @@ def plan_document(outcome: PlanOutcome, *, atomic: bool = False) -> bytes:
 def apply_comment(comment: ApplyComment) -> str:
     """What an apply did and where it stopped; at most 65,536 characters. Raises ValueError like `plan_comment`."""
     changesets = changeset_views(comment.outcome.changesets)
-    outcome = without_said(comment.outcome)
+    missing = tuple(a for a in comment.approvals if not a.satisfied)
+    outcome = without_said(comment.outcome, missing)
     stopped = not_carried_out(outcome)
     plan, again = outcome.plan, outcome.republished
     rows = change_rows((each for each in outcome.changes if each.address not in again), DONE, plan)
     listed, counted = listed_rows(rows)
     counted += republished_counts(each for each in outcome.changes if each.address in again)
-    missing = tuple(a for a in comment.approvals if not a.satisfied)
     values = {
         "verdict": apply_verdict(outcome, len(missing)),
         "checks": approval_checks(comment.approvals),

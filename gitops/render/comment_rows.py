@@ -14,6 +14,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity, SourceRef, by_place
 from gitops.model.address import Address
+from gitops.model.change import Reason
 from gitops.model.changeset import BLOCKING, ENDED, Changeset, ChangesetState, RuntimeState
 from gitops.model.outcome import ApplyOutcome, PlanOutcome, VerbOutcome
 from gitops.model.plan import NodeOutcome, NodeResult, Plan
@@ -188,11 +189,13 @@ def _outcome_of(record: Changeset) -> str:
     return "applied" if record.ended else "unfinished"
 
 
-def without_said(outcome: ApplyOutcome) -> ApplyOutcome:
-    """An outcome without the problems that the sections on its changesets and on what is not applied say in full."""
+def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> ApplyOutcome:
+    """An outcome without the problems that its changesets, what is not applied and the missing approvals say in full."""
     said = {(code, record.key) for record in outcome.changesets for code in _CHANGESET_CODES}
     said |= {(code, o.address) for r in outcome.changesets for o in r.orphaned for code in _CHANGESET_CODES}
     said |= {(Code.APPLY_DEPENDENCY_BLOCKED, r.node_id) for r in not_carried_out(outcome) if r.blocked_by}
+    waiting = (c.address for c in outcome.changes if missing and c.reason is Reason.APPROVAL_REQUIRED)
+    said |= {(Code.APPLY_DEPENDENCY_BLOCKED, address) for address in waiting}
     return replace(outcome, diagnostics=tuple(d for d in outcome.diagnostics if (d.code, d.path) not in said))
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from comment_cases import DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
+from comment_cases import BLOCKED, DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 
@@ -16,8 +16,16 @@ from gitops.model.change import Action, Change
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan
 from gitops.model.resource import Dependencies, Dependency
-from gitops.render.comment import drift_body, drift_marker, drift_title, plan_comment, plan_document, plan_summary
-from gitops.render.comment_inputs import PlanComment
+from gitops.render.comment import (
+    apply_comment,
+    drift_body,
+    drift_marker,
+    drift_title,
+    plan_comment,
+    plan_document,
+    plan_summary,
+)
+from gitops.render.comment_inputs import ApplyComment, PlanComment
 from gitops.render.comment_rows import verification_steps
 from gitops.render.graph import to_mermaid
 
@@ -41,6 +49,17 @@ def test_a_blocked_apply_says_once_what_waits_and_gives_the_command_of_the_plan(
     assert body.count(f"```sh\n{MISSING.command}\n```") == FILES["plan.md"].count(f"```sh\n{MISSING.command}\n```") == 1
     assert "; **`DELETES`** 247" in body or "- **`DELETES`** 247" in body
     assert len(body) < 4_000
+
+
+def test_a_real_blocked_apply_has_no_results_of_what_waits_and_says_no_more():
+    """What an approval is missing for is not even started."""
+    outcome = replace(
+        BLOCKED, results=(), changes=(*BLOCKED.changes, Change(Address("graph.new"), Action.CREATE, None, "1"))
+    )
+    body = apply_comment(ApplyComment(subject=SUBJECT, outcome=outcome, approvals=(MISSING,)))
+    assert "**`DELETES`** 247 queries, blocked, an approval is missing; **`ADDS`** 1 graph, applied\n" in body
+    assert "query.legacy.q0" not in body
+    assert "query.legacy.q0" in apply_comment(ApplyComment(subject=SUBJECT, outcome=outcome))
 
 
 def test_a_refused_approval_is_a_reason_below_do_next_and_no_warning_as_well():
