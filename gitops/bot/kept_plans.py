@@ -157,7 +157,7 @@ def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
     if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
         facts.append(f"all approvals are there now for {_listed(given)}")
     if before.head != now.head:
-        facts.append(f"its head moved from {before.head[:12]} to {now.head[:12]}")
+        facts.append(f"the head moved from {before.head[:12]} to {now.head[:12]}")
     if before.base != now.base:
         facts.append(f"the target branch moved from {before.base[:12]} to {now.base[:12]}")
     return tuple(facts[:_MOST_FACTS])

@@ -167,7 +167,7 @@ def affected_views(plan: Plan) -> tuple[dict[str, Any], ...]:
     known. `policies` bind the graph.
     """
     known, views = _by_schema(plan), []
-    # A graph that only follows from its parts does not change for anybody, and nobody has what is new.
+    # A graph that only follows from its parts does not change for anybody, and what is new has no users yet.
     unfelt = {c.address for c in plan.changes if c.disposition is Disposition.DERIVED or c.action is Action.CREATE}
     for item in plan.impact:
         if item.resource in unfelt:

@@ -59,7 +59,7 @@ def test_a_report_says_what_moved_since_the_one_before(stage: Stage) -> None:
     stage.handle(_event(stage, action=RequestAction.UPDATED))
     reported = stage.loop.comment(1)
     assert (
-        "Since the plan before:\n\n- it also changes `graph.notes`, `query.notes.titles`\n- its head moved from"
+        "Since the plan before:\n\n- it also changes `graph.notes`, `query.notes.titles`\n- the head moved from"
         in reported
     )
     # Delivered again it is the same report.

@@ -70,7 +70,7 @@ NOW = replace(RECORD, changes=("graph.a", "graph.b"), count=2, missing=("graph.b
         (
             replace(NOW, report_digest="d" * 64, head="e" * 40, base="f" * 40),
             (
-                "its head moved from eeeeeeeeeeee to aaaaaaaaaaaa",
+                "the head moved from eeeeeeeeeeee to aaaaaaaaaaaa",
                 "the target branch moved from ffffffffffff to bbbbbbbbbbbb",
             ),
         ),
