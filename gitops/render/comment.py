@@ -171,7 +171,8 @@ def apply_comment(comment: ApplyComment) -> str:
     commit = f"commit {code(comment.subject.head[:12])}{_plan_words(outcome.plan_digest)}"
     about = f"{commit}. Ledger revision {outcome.observations.state_revision}, {written}{entry}."
     found = without_refused(outcome.diagnostics, missing)
-    return assemble(_sections("apply", comment, values, found, about, digest=outcome.plan_digest))
+    sections = _sections("apply", comment, values, found, about, digest=outcome.plan_digest)
+    return assemble(sections, fold_limit=FOLD_LIMIT)
 
 
 def _retry_command(comment: ApplyComment, changesets: Sequence[Mapping[str, str]]) -> str:

@@ -193,7 +193,8 @@ def _shorter_folds(
     found, missing = list(sections), {}
     for index, section in enumerate(sections):
         if section.fold:
-            kept, omitted = _fit(section.body, limit, limit, measure)
+            room = limit - measure(_folded(section, "x"))
+            kept, omitted = _fit(section.body, room, room, measure)
             found[index] = replace(section, body=kept)
             if omitted:
                 missing[index] = f"{omitted} lines of {section.title}"

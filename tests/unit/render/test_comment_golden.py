@@ -7,14 +7,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from comment_cases import BLOCKED, DATA, DRIFT, MISSING, SUBJECT, comments, everything, planned
+from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, SUBJECT, comments, everything, planned
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 
 from gitops.model.address import Address, graph_address, query_address, schema_address
 from gitops.model.change import Action, Change
 from gitops.model.outcome import PlanOutcome
-from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan
+from gitops.model.plan import ExecEdge, ExecNode, ExecutionGraph, Impact, Plan, TextChange
 from gitops.model.resource import Dependencies, Dependency
 from gitops.render.comment import (
     apply_comment,
@@ -216,6 +216,24 @@ def test_a_picture_is_bounded():
     assert drawn.count('["1 change of g') == 59
     assert '["941 changes of 941 more graphs"]' in drawn
     assert len(drawn) < 50_000
+
+
+def _folds(body: str) -> list[str]:
+    return re.findall(r"^<details>.*?^</details>", body, re.DOTALL | re.MULTILINE)
+
+
+def test_a_fold_has_at_most_twelve_thousand_characters_and_closes_its_fence():
+    lines = "".join(f"    property_{n:03}: String?\n" for n in range(100))
+    texts = tuple(TextChange((schema_address(f"g{n}"),), None, f"node T {{\n{lines}}}\n".encode()) for n in range(9))
+    found = problems(*(("cluster_recovery_pending", "a", f"{n} {'x' * 300}", None) for n in range(99)))
+    plan = PlanComment(subject=SUBJECT, outcome=replace(planned("plan_ok"), texts=texts, diagnostics=found))
+    done = ApplyComment(subject=SUBJECT, outcome=replace(LANDED, diagnostics=found))
+    for body, cut in ((plan_comment(plan), {"Schema diff", "Warnings"}), (apply_comment(done), {"Warnings"})):
+        long = {re.findall("<summary>([A-Z][a-z ]+) ", fold)[0] for fold in _folds(body) if len(fold) > 11_000}
+        assert long == cut
+        assert max(map(len, _folds(body))) <= 12_000
+        assert all(fold.count("```") % 2 == 0 for fold in _folds(body))
+        assert all(f"lines of {title}" in body.rpartition("Left out to fit: ")[2] for title in cut)
 
 
 def _pictured(name: str) -> str:
