@@ -75,7 +75,7 @@ class Seen:
     @property
     def held(self) -> str:
         """How many rows it holds."""
-        return f"{self.rows} row{'' if self.rows == 1 else 's'}"
+        return f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

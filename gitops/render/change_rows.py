@@ -157,7 +157,7 @@ def listed_rows(
         graphs = 0 if derived else len({each.graph for each in found if each.graph is not None})
         words = "graph that follows from its parts" if len(found) == 1 else "graphs that follow from their parts"
         plain = {"badge": "", "words": words} if derived else {"badge": badge, "words": _kinds(found)}
-        counted.append({**plain, "number": len(found), "graphs": graphs, "effect": "" if derived else effect})
+        counted.append({**plain, "number": f"{len(found):,}", "graphs": graphs, "effect": "" if derived else effect})
     return _joined(listed), tuple(counted)
 
 
@@ -166,7 +166,7 @@ def _kinds(found: Iterable[Address]) -> str:
     kinds = Counter(each.kind for each in found)
     nouns = {k: k if n == 1 else f"{k[:-1]}ies" if k.endswith("y") else f"{k}s" for k, n in sorted(kinds.items())}
     return (
-        nouns.popitem()[1] if len(nouns) == 1 else f"({', '.join(f'{kinds[k]} {noun}' for k, noun in nouns.items())})"
+        nouns.popitem()[1] if len(nouns) == 1 else f"({', '.join(f'{kinds[k]:,} {noun}' for k, noun in nouns.items())})"
     )
 
 
@@ -187,7 +187,7 @@ def republished_counts(changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {
             "badge": "",
-            "number": number,
+            "number": f"{number:,}",
             "graphs": 0,
             "effect": "",
             "words": f"{'query' if number == 1 else 'queries'} of {graph}, "

@@ -248,7 +248,7 @@ def change_lines(plan: Plan) -> list[str]:
 
 def count(number: int, noun: str, plural: str = "") -> str:
     """A number and its noun, whose plural has an s if none is given."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def following_lines(graphs: Iterable[Address], queries: Iterable[Address]) -> list[str]:

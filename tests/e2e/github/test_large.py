@@ -37,7 +37,7 @@ def test_a_plan_of_three_megabytes_is_one_comment(hub: Hub, runner: Runner) -> N
     assert re.search(r"3,?00\d changes", body)
     # What breaks is named, what is only new is counted.
     assert "`query.notes.titles`" in body
-    assert f"**`ADDS`** {MANY}" in body
+    assert f"**`ADDS`** {MANY:,} queries" in body
     assert digest in run.summary
     assert len(run.summary.encode()) <= 1 << 20
     assert hub.status(pull.head, "plan").startswith("success")

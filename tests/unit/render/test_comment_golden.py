@@ -274,13 +274,13 @@ def test_a_plan_of_three_megabytes_gives_one_comment_with_all_that_matters():
     assert len(body) < 5_000
     assert len(summary.encode()) <= 1_048_576
     for text in (body, summary):
-        assert "**Plan for `production/knowledge`: 7007 changes, 1 approval missing" in text
+        assert "**Plan for `production/knowledge`: 7,007 changes, 1 approval missing" in text
         assert f"plan `{PLAN.digest}`" in text
         assert f"```sh\ngitops approve graph.legacy --request 7 --plan {PLAN.digest}\n```" in text
         assert "- **`IRREVERSIBLE`** `graph.legacy`: deleted" in text
         assert "<summary>Migrations (2)</summary>" in text
         assert text.count("```") % 2 == 0
-    assert "; **`ADDS`** 7001 queries; 1 graph that follows" in body
+    assert "; **`ADDS`** 7,001 queries; 1 graph that follows" in body
     assert "lines of Changes" in summary
 
 
@@ -296,7 +296,7 @@ def test_from_fifty_changes_on_what_needs_eyes_is_listed_and_the_rest_counted():
 
 def test_a_summary_has_the_changes_that_a_comment_leaves_out():
     comment = _large(2_500)
-    assert "**`ADDS`** 2501 queries;" in plan_comment(comment)
+    assert "**`ADDS`** 2,501 queries;" in plan_comment(comment)
     summary = plan_summary(comment)
     assert summary.count("- **`ADDS`** `query") == 2_501
     assert "Left out" not in summary
