@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from gitops.cli.commands import COMMANDS
 from gitops.cli.commands.arguments import Argument, Command
+from gitops.cli.commands.cluster import HELP
 from gitops.cli.parser import EVERYWHERE
 from gitops.cli.shared import OK, say
 
+# Behind `help` come the same words as without it.
+_PATHS = tuple(each for each in COMMANDS if each is not HELP)
 _ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
 _BASH = """\
 _gitops() {{
@@ -22,6 +25,7 @@ _gitops() {{
     local words=
     case "$command $before" in
 {values}
+        {files}) ;;
         *) case "$command" in
 {words}
         esac ;;
@@ -55,20 +59,23 @@ def zsh_script() -> str:
 
 
 def bash_script() -> str:
-    """The script for bash."""
+    """The script for bash, where an option with any value is followed by the names of files."""
     everywhere = [name for each in EVERYWHERE for name in each.names]
-    paths, values, words = [], [], []
+    paths, values, files, words = [], [], ['" --as"'], []
     words.append(_case("", [command.name for command in COMMANDS] + everywhere + ["--help", "--version"]))
-    for path, command in _commands(COMMANDS):
+    for path, command in _commands(_PATHS):
         parent, _, name = path.rpartition(" ")
         paths.append(f'"{parent} {name}"')
         own = [name for each in command.arguments for name in each.names if name.startswith("-")]
         words.append(_case(path, [part.name for part in command.commands] + own + everywhere + ["--help"]))
-        for each in command.arguments:
+        for each in (*command.arguments, *EVERYWHERE):
+            options = each.names if each.name.startswith("-") else (command.name,)
             if choices := each.settings.get("choices"):
-                options = each.names if each.name.startswith("-") else (command.name,)
                 values += [_case(f"{path} {option}", choices) for option in options]
-    return _BASH.format(paths=" | ".join(paths), values="\n".join(values), words="\n".join(words))
+            elif "action" not in each.settings and each.name.startswith("-"):
+                files += [f'"{path} {option}"' for option in options]
+    cases = {"values": "\n".join(values), "words": "\n".join(words)}
+    return _BASH.format(paths=" | ".join(paths), files=" | ".join(files), **cases)
 
 
 def fish_script() -> str:
@@ -77,7 +84,7 @@ def fish_script() -> str:
     Source: https://fishshell.com/docs/current/completions.html.
     """
     paths, rules = [], [_offers("", COMMANDS), _options("", EVERYWHERE)]
-    for path, command in _commands(COMMANDS):
+    for path, command in _commands(_PATHS):
         parent, _, name = path.rpartition(" ")
         paths.append(_quoted(f"{parent} {name}"))
         rules += [_offers(path, command.commands), _options(path, [*command.arguments, *EVERYWHERE])]

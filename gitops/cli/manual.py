@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from gitops import __version__
 from gitops.cli.commands import COMMANDS
-from gitops.cli.commands.arguments import Command
+from gitops.cli.commands.arguments import Argument, Command
 from gitops.cli.parser import EVERYWHERE
 from gitops.cli.shared import OK, say
 
@@ -36,8 +36,16 @@ def _commands(table: Iterable[Command], parent: str) -> Iterator[str]:
     for command in table:
         yield f".SS {_roff(f'{parent} {command.name}')}"
         yield _roff(command.summary)
-        for each in command.arguments:
-            yield from _entry(each.label, each.meaning)
+        if command.epilog:
+            yield f".PP\n{_roff(command.epilog)}"
+        for entry in command.entries:
+            if isinstance(entry, Argument):
+                yield from _entry(entry.label, entry.meaning)
+                continue
+            if entry.title:
+                yield f".PP\n{_roff(f'{entry.title}: {entry.description}')}"
+            for each in entry.arguments:
+                yield from _entry(each.label, each.meaning)
         yield from _commands(command.commands, f"{parent} {command.name}")
 
 

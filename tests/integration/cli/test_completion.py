@@ -29,8 +29,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def completed(*words: str) -> list[str]:
     """What bash completes where the last of the words is not finished."""
+    # The scripts are longer than an argument of a program may be.
     run = subprocess.run(
-        ["bash", "--norc", "-c", bash_script() + ASK, "bash", *words], capture_output=True, text=True, check=True
+        ["bash", "--norc", "-s", "--", *words], input=bash_script() + ASK, capture_output=True, text=True, check=True
     )
     assert run.stderr == ""
     return run.stdout.split()
@@ -48,6 +49,11 @@ def completed(*words: str) -> list[str]:
         (("request", "merge", "7", "--method", "s"), ["squash"]),
         (("completion", "z"), ["zsh"]),
         (("graph", "load", "brain", "data.nd"), []),
+        (("plan", "--config", ""), []),
+        (("--as", ""), []),
+        (("status", "--as", ""), []),
+        (("help", "gra"), ["graph"]),
+        (("help", "graph", "br"), ["branch"]),
     ],
 )
 def test_bash_completes(words, found):
@@ -97,6 +103,7 @@ def zsh(tmp_path_factory) -> Iterator[Callable[[str, str], bool]]:
         ("gitops plan --config plan --graph-format m", "--graph-format mermaid "),
         ("gitops completion z", "gitops completion zsh "),
         ("gitops graph load brain da", "gitops graph load brain data.ndjson "),
+        ("gitops help graph br", "gitops help graph branch "),
     ],
 )
 def test_zsh_completes(zsh, line, whole):
@@ -108,7 +115,7 @@ def offered(line: str) -> dict[str, str]:
     if shutil.which("fish") is None:
         pytest.skip("needs the package fish")
     script = f"{fish_script()}\ncomplete -C {shlex.quote(line)}"
-    run = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True)
+    run = subprocess.run(["fish", "--no-config"], input=script, capture_output=True, text=True, check=True)
     assert run.stderr == ""
     return dict(each.partition("\t")[::2] for each in run.stdout.splitlines())
 
@@ -125,6 +132,7 @@ def offered(line: str) -> dict[str, str]:
         ("gitops request merge 7 --method s", {"squash"}),
         ("gitops completion z", {"zsh"}),
         ("gitops -v status --qui", {"--quiet"}),
+        ("gitops help graph br", {"branch"}),
     ],
 )
 def test_fish_completes(line, found):

@@ -22,3 +22,10 @@ def test_the_manual_page_has_every_command_and_no_error(capsys):
     assert run.stderr == ""
     assert "--detailed-exitcode" in run.stdout
     assert "gitops graph branch merge" in run.stdout
+
+
+def test_the_manual_page_has_what_stands_below_the_arguments_of_a_command(capsys):
+    main(["manual"])
+    page = capsys.readouterr().out
+    assert "3 waits for a person, 4 conflict with a newer entry" in page.partition("\\&gitops bot plan")[2]
+    assert "work from commits and the ledger branch, without a checkout" in page.partition("\\&gitops status")[2]
