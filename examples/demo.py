@@ -42,8 +42,8 @@ ACT = """\
 #!/bin/sh
 # Act as a person of the sandbox, in their clone: ./as alice [COMMAND...]; without a command, in a shell.
 folder=$(cd "$(dirname "$0")" && pwd) || exit
-who=$1
-[ -d "$folder/home/$who" ] && [ -d "$folder/$who" ] || { echo "usage: ./as alice|bob [COMMAND...]" >&2; exit 2; }
+who=${1:-}
+[ -n "$who" ] && [ -d "$folder/home/$who" ] && [ -d "$folder/$who" ] || { echo "usage: ./as alice|bob [COMMAND...]" >&2; exit 2; }
 shift
 unset CI $(env | sed -n 's/^\\(GIT_[A-Z_]*\\)=.*/\\1/p')
 export HOME="$folder/home/$who" GIT_CONFIG_NOSYSTEM=1 PATH=@PATH@:"$PATH"

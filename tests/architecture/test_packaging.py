@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import gitops
+from examples.demo import ACT
 from gitops.init.wheel import running_wheel
 from tests.support.pages import ROOT
 from tests.support.runtime_lock import EXTRA_LOCKS, LOCK, extra_lock, runtime_lock
@@ -214,7 +215,7 @@ def test_the_container_is_small_pinned_and_not_run_by_root():
     said = dict(words)
     assert said["FROM"] == "${BASE}", "the operator names the base image by its digest"
     assert said["USER"] == "gitops"
-    assert "ADD" not in said
+    assert not {"ADD", "SHELL"} & said.keys(), "images of the OCI format, as podman writes them, have no SHELL"
     text = "\n".join(lines)
     assert "--no-install-recommends" in text
     assert "--require-hashes" in text
@@ -223,6 +224,38 @@ def test_the_container_is_small_pinned_and_not_run_by_root():
     kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()}
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert all(word in kept or word.partition("/")[0] in kept for word in copied)
+
+
+@pytest.mark.parametrize(
+    ("serve", "strategies", "files"),
+    [("yes", "no", ["", "-serve"]), ("no", "no", [""]), ("yes", "yes", ["", "-serve", "-materialize"])],
+)
+def test_the_container_installs_what_its_arguments_say(serve, strategies, files, tmp_path):
+    """The step that installs, run by the plain shell that every container program has, with programs that only print."""
+    text = (ROOT / "Containerfile").read_text("utf-8")
+    step = next(each for each in text.split("\nRUN ")[1:] if each.startswith("sha256sum")).partition("\n\n")[0]
+    step = step.replace("/opt/gitops/bin/python", "pip").replace("rm -rf /tmp/install", "true")
+    (tmp_path / "x.whl").touch()
+    stubs = 'sha256sum() { :; }\npython3() { :; }\npip() { echo "$@"; }\n'
+    environ = {"PATH": "/usr/bin:/bin", "SERVE": serve, "STRATEGIES": strategies}
+    done = subprocess.run(
+        ["/bin/sh", "-eu", "-c", stubs + step], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    locked, own = (line.split() for line in done.stdout.splitlines())
+    names = [f"requirements{each}.txt" for each in files]
+    assert [word for word in locked if word.startswith("requirements")] == names
+    assert "--require-hashes" in locked
+    assert own[-2:] == ["--no-deps", "./x.whl"]
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("carol",)])
+def test_the_sandbox_of_the_demo_says_whom_it_has(words, tmp_path):
+    (tmp_path / "home" / "alice").mkdir(parents=True)
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "as").write_text(ACT, "utf-8")
+    done = subprocess.run(["/bin/sh", tmp_path / "as", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "usage: ./as alice|bob [COMMAND...]\n")
 
 
 SERVED = ["serve", "--bind", "0.0.0.0:8080"]
