@@ -9,9 +9,10 @@ Rules:
    another program has a hook, the message has the line that makes that hook start this program. Such a hook counts as installed,
    and so does a link to one of ours: gitolite makes such links to its `hooks/common`.
 5. A server is configured to check the objects that it receives (`receive.fsckObjects`) and to take signed pushes
-   (`receive.certNonceSeed`, `receive.certNonceSlop`), unless its operator has set that.
+   (`receive.certNonceSeed`, `receive.certNonceSlop`), unless its operator has set that. Git's own verdict on them is not used: an
+   empty `gpg.ssh.allowedSignersFile` keeps git from printing an error about it to everybody who pushes.
 
-Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, `receive.certNonceSeed`,
+Source: githooks(5), git-config(1) `core.hooksPath`, `receive.fsckObjects`, `receive.certNonceSeed`, `gpg.ssh.allowedSignersFile`,
 https://gitolite.com/gitolite/cookbook#adding-other-non-update-hooks
 """
 
@@ -232,7 +233,11 @@ def _configure_server(git_dir: str) -> None:
     Without the secret seed git takes no push certificate. Over HTTP a nonce is as old as what the client's hook takes to run.
     """
     git = GitProgram(git_dir, as_user=True)
-    wanted = {"receive.certNonceSeed": secrets.token_hex(32), "receive.certNonceSlop": _NONCE_SLOP_S}
+    wanted = {
+        "receive.certNonceSeed": secrets.token_hex(32),
+        "receive.certNonceSlop": _NONCE_SLOP_S,
+        "gpg.ssh.allowedSignersFile": os.devnull,
+    }
     if git.config("transfer.fsckObjects") is None:
         wanted["receive.fsckObjects"] = "true"
     for name, value in wanted.items():

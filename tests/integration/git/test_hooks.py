@@ -311,6 +311,17 @@ def test_a_server_checks_what_it_is_sent_unless_its_operator_decided(place: Plac
     assert client == "unset"
 
 
+def test_a_signed_push_prints_no_error_of_git(place: Place) -> None:
+    """Git verifies the certificate by a file that no server of ours has; the bot verifies it by its own keys."""
+    install_hooks(str(place.far), "server", place.command)
+    key = place.home / "key"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key), home=place.home)
+    place.commit()
+    signed = ("-c", "gpg.format=ssh", "-c", f"user.signingKey={key}", "push", "-q", "--signed", "origin", "HEAD:main")
+    assert place.git(*signed).stderr == ""
+    assert place.pushed()
+
+
 def _advised(error: GitopsError, hook: Path) -> str:
     """The line that the message tells to add to a hook."""
     return error.detail.partition(f"to {hook} add: ")[2].partition("; to ")[0]
