@@ -52,7 +52,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         if isinstance(error, GitopsError):  # the other one is among the problems of the header
             header_problems.add_error(error)
         return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
-    held, view = LockObservation(held=False), LedgerView()
+    held, view, newest = LockObservation(held=False), LedgerView(), None
     try:
         held, listing, seen = read_at_once(ledger)
         if held.problem is not None:
@@ -68,6 +68,8 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                 verify_catalog(ledger, view.state, problems)
                 report_debts(open_debts(view.state), workspace.governance, problems)
                 _warn_of_pending_rows(view.state, problems)
+                if view.entry is None:
+                    newest = next(filter(None, map(ledger.changeset, ledger.changeset_keys())), None)
                 for graph in sorted(view.state.vanished):
                     detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
@@ -82,6 +84,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         state=view.state,
         in_sync=None if problems.has_errors else _in_sync(workspace, view),
         entry=view.entry,
+        newest=newest,
         approvers=_approvers(view),
         serving=seen_servers,
         diagnostics=tuple(problems),

@@ -186,7 +186,8 @@ def _plan(outcome: PlanOutcome) -> Form:
 
 def _answers(outcome: StatusOutcome) -> Form:
     """What a person asks of a cluster; `in_sync` is left out where it is not known."""
-    entry = outcome.entry
+    entry, newest = outcome.entry, outcome.newest
+    apply = None if newest is None else {"changeset": newest.key, "state": newest.state.value, "at": newest.updated_at}
     last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
     if entry is not None:
         last |= present(actor=entry.actor, commit=None if entry.source is None else entry.source.commit)
@@ -195,7 +196,7 @@ def _answers(outcome: StatusOutcome) -> Form:
         "waiting": [present(resource=name, why=record.message) for name, record in outcome.waiting.items()],
         **({"may_approve": list(outcome.approvers)} if outcome.waiting and outcome.approvers else {}),
         "drifted": list(outcome.drifted),
-        **present(last_entry=last or None),
+        **present(last_entry=last or None, last_apply=apply),
         **_debts(() if outcome.state is None else open_debts(outcome.state)),
     }
 

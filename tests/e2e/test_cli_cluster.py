@@ -48,7 +48,7 @@ ENVELOPES = {
     ),
     "approve": "ok config_dir plan_digest changes approval_id resource operation approved_by diagnostics",
     "status": (
-        "ok config_dir state_observations in_sync waiting drifted resource_digests resource_statuses observations "
+        "ok config_dir state_observations in_sync waiting drifted last_apply resource_digests resource_statuses observations "
         "diagnostics"
     ),
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
@@ -58,7 +58,7 @@ ENVELOPES = {
 OPTIONAL = {
     "plan": {"plan_digest", "access", "lands", "obstacles", "diffs", "execution_graph"},
     "apply": {"actor"},
-    "status": {"in_sync"},
+    "status": {"in_sync", "last_apply"},
     "approve": {"plan_digest", "changes", "approval_id", "resource", "operation", "approved_by"},
 }
 

@@ -320,3 +320,14 @@ def test_only_what_failed_is_tried_again(folder, capsys, length):
     assert folder.run("retry", TWO.key) == 1
     assert "ERROR changeset_not_found" in capsys.readouterr().err
     assert folder.run("retry", "main") == 2
+
+
+def test_the_status_of_a_folder_says_how_its_last_apply_ended(folder, capsys):
+    status = ["status", "--config", folder.place]
+    main(status)
+    assert "last apply" not in capsys.readouterr().out
+    folder.record(ONE, *landed(ONE))
+    main(status)
+    assert f"  last apply: {ONE.key}, finalized at {AT}\n" in capsys.readouterr().out
+    main([*status, "--json"])
+    assert json.loads(capsys.readouterr().out)["last_apply"] == {"changeset": ONE.key, "state": "finalized", "at": AT}

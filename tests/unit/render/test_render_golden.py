@@ -23,7 +23,7 @@ FIELDS = {
     " state_written resource_statuses status? nodes? diagnostics",
     "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
     " operation? approved_by? commit? diagnostics",
-    "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? debts?"
+    "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? last_apply? debts?"
     " resource_digests resource_statuses observations diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations diagnostics",
