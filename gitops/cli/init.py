@@ -55,7 +55,8 @@ def init(options: argparse.Namespace) -> int:
     wanted = dependencies_of_jobs(templates, read, strategies=options.strategies)
     install = install_files(running_wheel(), wanted) if has_jobs else {}
     outcome = plan_files(request, templates, install, read)
-    private_key = options.new_bot_key or (options.bot_key or "").removesuffix(".pub") or None
+    given = os.path.realpath(os.path.expanduser(options.bot_key)) if options.bot_key else ""  # noqa: PTH111
+    private_key = options.new_bot_key or given.removesuffix(".pub") or None
     lines = [] if options.no_signing or options.dry_run else _sign_commits(options, checkout)
     lines += _found_lines(request.path, request.found)
     if made_key:

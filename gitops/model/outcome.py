@@ -232,8 +232,8 @@ class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
 
     `in_sync` is None where that is not known: without a ledger, or if the folder has errors. `entry` is the newest one of a
-    branch ledger, `newest` the newest changeset of a ledger in a folder, and `approvers` are those who may approve what waits. `serving` are the live servers that report,
-    None where their reports were not read.
+    branch ledger, `newest` the newest changeset of a ledger in a folder, and `approvers` are those who may approve what waits.
+    `serving` are the live servers that report, None where their reports were not read.
     """
 
     observations: StateObservations = StateObservations()

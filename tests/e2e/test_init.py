@@ -328,7 +328,14 @@ def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
     code, told = machine.run("gitops", "init", "--yes", at="company", check=False)
     assert code == 1
     assert "init_key_missing" in told
+    assert "fix: create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE" in told
     assert machine.files() == {}
+
+
+def test_the_server_is_configured_with_the_whole_path_of_the_key_of_the_bot(machine: Machine) -> None:
+    machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "own-key")
+    _, told = machine.run("gitops", "init", "--yes", "--bot-key", "../own-key.pub", at="company")
+    assert f"config user.signingKey {machine.folder / 'own-key'}\n" in told
 
 
 def test_without_an_address_the_forge_must_be_said(machine: Machine) -> None:
