@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gitops.approvals.decisions import debt_form
@@ -66,13 +67,15 @@ def audit_form(report: AuditReport) -> Form:
 
 
 def _listed(changes: Sequence[EntryChange], record: LogRecord) -> list[EntryChange]:
-    """The first changes of an entry, and all that were approved, that change rules or that were not applied."""
+    """The first changes of an entry with each result, and all that were approved or that change rules."""
     marked = {each.use.resource for each in record.approvals} | {each.address for each in record.rules}
-    return [
-        change
-        for number, change in enumerate(changes)
-        if number < _CHANGES or change.disposition != "applied" or change.resource in marked
-    ]
+    listed, alike = [], Counter[tuple[str, str | None]]()
+    for change in changes:
+        result = (change.disposition, change.reason)
+        if alike[result] < _CHANGES or change.resource in marked:
+            listed.append(change)
+        alike[result] += 1
+    return listed
 
 
 def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
 from gitops.approvals.decisions import open_debts
 from gitops.core.codes import Code
@@ -39,6 +40,7 @@ from gitops.render.undo import undo_lines
 
 _NAMES = 5
 _MOST_ALIKE = 3
+_MOST_WAITING = 10
 _SYNC = {
     True: "yes",
     False: "no; gitops plan shows what an apply would do",
@@ -47,11 +49,11 @@ _SYNC = {
 
 
 def to_text(outcome: VerbOutcome, *, quiet: bool = False, verbose: bool = False) -> str:
-    """The output of a command, each line ended by a line feed; `quiet` prints only problems, `verbose` all remedies.
+    """The output of a command, each line ended by a line feed; `quiet` prints only problems.
 
-    Raises KeyError for an unknown outcome.
+    `verbose` prints all remedies, and all that waits. Raises KeyError for an unknown outcome.
     """
-    body = [] if quiet else _body(outcome)
+    body = [] if quiet else _body(outcome, verbose=verbose)
     return "".join(visible(line) + "\n" for line in [*body, *diagnostic_lines(outcome.diagnostics, verbose=verbose)])
 
 
@@ -84,7 +86,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
     return lines
 
 
-def _body(outcome: VerbOutcome) -> list[str]:
+def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
     match outcome:
         case ValidateOutcome(ok=True):
             found = f"{len(outcome.resources)} resource(s), {len(outcome.dependencies)} dependency edge(s)"
@@ -123,7 +125,7 @@ def _body(outcome: VerbOutcome) -> list[str]:
         case StatusOutcome(ok=False):
             return ["cluster status failed"]
         case StatusOutcome():
-            return _status(outcome)
+            return _status(outcome, verbose=verbose)
         case RefreshOutcome(observations=seen):
             lines = [f"cluster {outcome.operation}: {_extent(seen)}"]
             if seen.state_cas is not None:
@@ -309,13 +311,16 @@ def apply_counts(outcome: ApplyOutcome) -> str:
     return f"{found[Disposition.APPLIED]} applied{finished}, {waiting} deferred or blocked"
 
 
-def _status(outcome: StatusOutcome) -> list[str]:
+def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     seen = outcome.observations
     if outcome.state is None:
         return [f"cluster state: {_extent(seen)}" if seen.state_found else "cluster state missing", _lock(seen)]
     lines = [f"cluster state: {_extent(seen)}", f"  in sync: {_SYNC[outcome.in_sync]}"]
     may = f"; may approve: {', '.join(outcome.approvers)}" if outcome.approvers else ""
-    lines += [f"  waits: {name}: {record.message}{may}" for name, record in outcome.waiting.items()]
+    listed = list(outcome.waiting.items())[: None if verbose else _MOST_WAITING]
+    lines += [f"  waits: {name}: {record.message}{may}" for name, record in listed]
+    more = len(outcome.waiting) - len(listed)
+    lines += [f"  waits: and {more} more; -v lists them"] if more else []
     lines.append(f"  drift: {', '.join(outcome.drifted) or 'none when it was last recorded'}")
     lines.append(f"  debts: {len(open_debts(outcome.state)) or 'none'}")
     lines += serving_lines(outcome.serving)
@@ -338,7 +343,9 @@ def status_line(place: str, outcome: StatusOutcome) -> str:
     word = {True: "in sync", False: "not in sync", None: "not known whether in sync"}[outcome.in_sync]
     debts = len(open_debts(outcome.state))
     parts = [word, f"revision {outcome.observations.state_revision}"]
-    parts += [f"waits: {', '.join(outcome.waiting)}"] if outcome.waiting else []
+    more = len(outcome.waiting) - _MOST_WAITING
+    waiting = [*islice(outcome.waiting, _MOST_WAITING), *([f"{more} more"] if more > 0 else [])]
+    parts += [f"waits: {', '.join(waiting)}"] if waiting else []
     parts += [f"drift: {', '.join(outcome.drifted)}"] if outcome.drifted else []
     parts += [count(debts, "debt")] if debts else []
     parts += serving_parts(outcome.serving)

@@ -36,7 +36,7 @@ from gitops.language.schema.steps import (
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
-from gitops.model.ledger import EntryChange, EntryKind
+from gitops.model.ledger import EntryChange, EntryKind, Status, StatusRecord
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import ApprovalRequirement, ExecutionGraph, NodeOutcome, NodeResult, Plan
 from gitops.render.audit import log_text
@@ -46,7 +46,7 @@ from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.json import plain, to_line, to_text
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
 from gitops.render.steps import in_words
-from gitops.render.text import diagnostic_lines
+from gitops.render.text import diagnostic_lines, status_line
 from gitops.render.text import to_text as report
 
 
@@ -403,6 +403,38 @@ def test_a_log_lists_few_changes_of_an_entry_and_all_that_a_person_decided():
     assert "  and 21 more changes; -v lists them" in short
     assert len(full) == 1 + 30 + len(entry.changes)
     assert {line for line in full if "approved by" in line or "blocked" in line} <= set(short)
+
+
+def test_a_log_lists_few_changes_that_wait_for_the_same_reason_and_each_other_one():
+    record = RECORDS[2]
+    blocked = [
+        EntryChange(Address(f"query.g.q{n:02}"), "delete", digest("1"), None, "blocked", "approval_required")
+        for n in range(30)
+    ]
+    failed = EntryChange(Address("schema.g"), "update", digest("1"), None, "blocked", "schema_apply_failed")
+    record = replace(record, entry=replace(record.entry, changes=(*blocked, failed)), approvals=(), rules=())
+    lines = log_text([record]).splitlines()
+    assert lines[1:] == [
+        *(f"  delete query.g.q{n:02}  blocked: approval_required" for n in range(10)),
+        "  update schema.g  blocked: schema_apply_failed",
+        "  and 20 more changes; -v lists them",
+    ]
+    assert len(log_text([record], verbose=True).splitlines()) == 1 + 31
+
+
+def test_a_status_fits_on_a_screen_however_much_waits():
+    outcome, waits = (
+        VERBS["status_branch"],
+        StatusRecord(Status.BLOCKED, ("approval_required",), "an approval is missing"),
+    )
+    names = [f"query.g.q{n:03}" for n in range(250)]
+    outcome = replace(outcome, state=replace(outcome.state, statuses={Address(name): waits for name in names}))
+    lines = report(outcome).splitlines()
+    assert len(lines) < 24
+    assert "  waits: and 240 more; -v lists them" in lines
+    full = report(outcome, verbose=True)
+    assert all(f"  waits: {name}: " in full for name in names)
+    assert f"waits: {', '.join(names[:10])}, 240 more;" in status_line("production/brain", outcome)
 
 
 def test_a_log_says_where_to_read_what_became_of_a_changeset():
