@@ -26,6 +26,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
+from gitops.model.address import Address, trust_address
 from gitops.model.ledger import LedgerState, LockObservation, Status
 from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
@@ -85,6 +86,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         in_sync=None if problems.has_errors else _in_sync(workspace, view),
         entry=view.entry,
         newest=newest,
+        rules=_waiting_rules(workspace, view),
         approvers=_approvers(view),
         serving=seen_servers,
         diagnostics=tuple(problems),
@@ -105,7 +107,7 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
     if state.vanished or any(record.status is Status.BLOCKED for record in state.statuses.values()):
         return False
     if governance is not None and entry is not None:
-        if view.trust is None or governance.trust.digest != view.trust.digest:
+        if _waiting_rules(workspace, view) is not None:
             return False
         if entry.source is not None and entry.source.tree == governance.source.tree:
             return state.config_digest == entry.config_digest
@@ -113,6 +115,15 @@ def _in_sync(workspace: Workspace, view: LedgerView) -> bool | None:
         desired = load_advice(workspace).desired
         return None if desired is None else desired.config_digest == state.config_digest
     return None
+
+
+def _waiting_rules(workspace: Workspace, view: LedgerView) -> Address | None:
+    """The keys and rules of the source commit, if those of the newest entry are still in force instead."""
+    governance = workspace.governance
+    if governance is None or view.entry is None:
+        return None
+    in_force = view.trust is not None and governance.trust.digest == view.trust.digest
+    return None if in_force else trust_address(governance.target.cluster)
 
 
 def _approvers(view: LedgerView) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ def _quorum(trust: TrustRoot, now: datetime, where: str, needed: int, place: str
     if later < needed:
         return error("trust.quorum", f"{what}; in 30 days {later} can", f"add or renew keys: {where}")
     if able == needed:
-        return warning("trust.quorum", f"{what}: no approver may be absent or lose a key", f"add an approver: {where}")
+        alone = "an approver's own changes cannot be approved, and no approver may be absent or lose a key"
+        return warning("trust.quorum", f"{what}: {alone}", f"add an approver: {where}")
     return good("trust.quorum", what)
 
 

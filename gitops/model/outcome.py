@@ -232,7 +232,8 @@ class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
 
     `in_sync` is None where that is not known: without a ledger, or if the folder has errors. `entry` is the newest one of a
-    branch ledger, `newest` the newest changeset of a ledger in a folder, and `approvers` are those who may approve what waits.
+    branch ledger, `newest` the newest changeset of a ledger in a folder, `rules` the address of keys and rules
+    that are merged and not in force, and `approvers` are those who may approve what waits.
     `serving` are the live servers that report, None where their reports were not read.
     """
 
@@ -241,13 +242,16 @@ class StatusOutcome(VerbOutcome):
     in_sync: bool | None = None
     entry: LedgerEntry | None = None
     newest: Changeset | None = None
+    rules: Address | None = None
     approvers: tuple[str, ...] = ()
     serving: tuple[Replica, ...] | None = None
 
     @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
-        """What an apply left blocked, in address order."""
-        return self._with(Status.BLOCKED)
+        """What an apply left blocked, in address order, then keys and rules that are not in force."""
+        why = "the keys and rules of the newest entry stay in force until this change of them is approved and applied"
+        rules = {} if self.rules is None else {self.rules: StatusRecord(Status.BLOCKED, message=why)}
+        return self._with(Status.BLOCKED) | rules
 
     @property
     def drifted(self) -> tuple[Address, ...]:

@@ -71,6 +71,11 @@ class ApprovalState:
         """How many people still have to approve."""
         return 0 if self.satisfied else max(1, self.needed - len(self.by))
 
+    @property
+    def lacking(self) -> bool:
+        """Whether more people have to approve than may."""
+        return self.missing > len(self.may)
+
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:

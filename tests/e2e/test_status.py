@@ -54,3 +54,11 @@ def test_a_request_hears_only_of_the_clusters_that_it_touches(loop: Loop) -> Non
     assert loop.comment(1) == said
     assert "staging/other" in loop.comment(2)
     assert [loop.request(number).labels for number in (1, 2)] == [("gitops/applied",)] * 2
+
+
+def test_rules_that_are_not_in_force_wait_for_whoever_may_approve_them(loop: Loop) -> None:
+    rules = f"{CONFIG}  required: 2\n"
+    loop.move(MAIN, loop.commit("carol", {"gitops.yaml": rules.encode()}))
+    (waits,) = (line for line in loop.gitops("carol", "status").text.splitlines() if line.startswith("  waits: "))
+    assert waits.startswith("  waits: trust.brain: the keys and rules of the newest entry stay in force")
+    assert waits.endswith(f"; may approve: {email('alice')}, {email('bob')}")

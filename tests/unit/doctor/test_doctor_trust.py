@@ -127,7 +127,10 @@ def test_a_quorum_is_that_of_the_gate_and_environment_that_ask_for_most_people()
     checks = found(BOT + ADA + BEN + line("eve", 4), config=config)
     lab = "3 people can approve, 3 are required in lab (irreversible 3, lossy 2)"
     assert [(f.health, f.detail) for f in checks if f.check == "trust.quorum"] == [
-        (Health.WARNING, f"{lab}: no approver may be absent or lose a key"),
+        (
+            Health.WARNING,
+            f"{lab}: an approver's own changes cannot be approved, and no approver may be absent or lose a key",
+        ),
         (Health.GOOD, "3 people can approve, 2 are required in production (irreversible 1, lossy 2)"),
     ]
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, SUBJECT, comments, everything, planned
+from comment_cases import BLOCKED, DATA, DRIFT, LANDED, MISSING, SUBJECT, applied, comments, everything, planned
 from markdown_it import MarkdownIt
 from plan_cases import PLAN, digest, problems
 
@@ -334,3 +334,10 @@ def test_another_plan_gives_another_comment_and_the_same_one_the_same():
     assert plan_comment(everything()) == plan_comment(everything())
     moved = replace(everything().outcome, plan=replace(everything().outcome.plan, digest=digest("c")))
     assert plan_comment(replace(everything(), outcome=moved)) != plan_comment(everything())
+
+
+def test_an_approval_that_too_few_people_may_give_says_what_to_do():
+    alone = replace(MISSING, needed=2, may=("bob",))
+    body = apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(alone,)))
+    assert "2 people have to approve, and only `bob` may: add approvers who are not authors to `gitops.yaml`" in body
+    assert "of these" not in body
