@@ -328,7 +328,9 @@ def test_without_a_key_of_the_bot_nothing_is_made(machine: Machine) -> None:
     code, told = machine.run("gitops", "init", "--yes", at="company", check=False)
     assert code == 1
     assert "init_key_missing" in told
-    assert "fix: create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE" in told
+    assert (
+        "fix: create one: gitops init --new-bot-key FILE; or name an existing one: gitops init --bot-key FILE" in told
+    )
     assert machine.files() == {}
 
 
