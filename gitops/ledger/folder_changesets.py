@@ -55,10 +55,7 @@ class FolderChangesets:
         return ChangesetRecords(self._store.read, self._state_cas)
 
     def keep(self) -> ChangesetRecords:
-        """As `read`, without reading again what this handle read or wrote last.
-
-        After `forget` that holds as far as the index is still the same.
-        """
+        """As `read`, or what the last call found; after `forget` and a write, if the index is still the same."""
         known = self._known
         if known is None or not (self._is_sure or self._store.read(layout.INDEX) == self._index):
             known = self.read()
@@ -74,8 +71,8 @@ class FolderChangesets:
             self.keep()
 
     def forget(self) -> None:
-        """Look at the index again before what is known is used."""
-        self._is_sure = False
+        """Look at the index again before what is known is used, also for a write."""
+        self._is_sure = self._is_settled = False
 
     def record(self, drafts: Iterable[EventDraft], may_settle: Callable[[], bool]) -> None:
         """Record events alone. Raises ConflictError as `LedgerStore.begin`, RemoteError `state_write_error`.
@@ -135,7 +132,8 @@ class FolderChangesets:
         """Write what an interrupted writer left, and return what is recorded. Raises as `record`."""
         try:
             for _ in range(_ATTEMPTS):
-                known = self.keep()
+                # After a write of this handle, the next one finds out by its own swap whether another one wrote in between.
+                known = self._known if self._is_settled and self._known is not None else self.keep()
                 if self._is_settled:
                     return known
                 if known.pending and not may_settle():
@@ -162,7 +160,7 @@ class FolderChangesets:
 
     def _take_over(self, known: ChangesetRecords) -> None:
         """What is recorded, with all its files, under the index that this handle wrote last."""
-        self._known, self._is_settled, self._is_sure = known, True, True
+        self._known, self._is_settled, self._is_sure = known, True, False
 
     def _write_files(self, known: ChangesetRecords, recording: Recording) -> None:
         def write(path: str) -> None:
