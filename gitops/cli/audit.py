@@ -206,10 +206,8 @@ def _check_fetched(local: LocalProject, rule: ClusterRule, head: str) -> None:
         return
     if repository.is_ancestor(head, seen) and remote.newest_fetched(heads.ref, head):
         newer = len(entry_ids(repository, seen)) - len(entry_ids(repository, head))
-        detail = (
-            f"this clone is {newer} entries behind: it has fetched up to {head[:_SHORT]}, and has seen {seen[:_SHORT]} since; "
-            "run git fetch, and if that entry stays missing, do not apply: the remote serves an old state"
-        )
+        behind = f"{newer} {'entry' if newer == 1 else 'entries'} behind"
+        detail = f"this clone is {behind}: it has fetched up to {head[:_SHORT]}, and has seen {seen[:_SHORT]} since"
         raise GitopsError(Code.LEDGER_BEHIND, detail, path=rule.name)
 
 

@@ -267,7 +267,8 @@ ledger_diverged | E | the ledger was rewound or forked
      gitops audit --witness REMOTE
 ledger_behind | E | the remote serves an old state of the ledger
   another clone or remote has newer entries of the same ledger
-  -> do not apply; fetch again: git fetch origin; if it stays, compare: gitops audit --witness REMOTE
+  -> fetch, and run the same command again: git fetch origin; if it stays, do not apply, and compare:
+     gitops audit --witness REMOTE
 ledger_debt_mismatch | E | the debt of an emergency is not recorded correctly
   a debt was not recorded, was settled by a person who may not, or changes were applied despite an open debt
   -> do not apply; ask the operator who wrote the entry, and compare with another clone: gitops audit --witness REMOTE

@@ -38,10 +38,11 @@ def test_a_rewound_ledger_is_refused_by_every_command_offline_too(desk: Desk, lo
     assert desk.codes() == []
 
 
-def test_a_clone_that_has_not_fetched_is_behind_and_not_rewound(desk: Desk) -> None:
+@pytest.mark.parametrize(("fetched", "behind"), [(11, "2 entries behind: "), (12, "1 entry behind: ")])
+def test_a_clone_that_has_not_fetched_is_behind_and_not_rewound(desk: Desk, fetched: int, behind: str) -> None:
     """A command that asks the server has seen newer entries than the branch that was fetched last."""
     head = desk.life.chain()[-1]
-    desk.serve(desk.life.chain()[11])
+    desk.serve(desk.life.chain()[fetched])
     desk.forget_approvals()
     desk.fetch()
     shutil.rmtree(desk.clone / ".git/logs/refs/remotes/origin/gitops", ignore_errors=True)
@@ -50,7 +51,8 @@ def test_a_clone_that_has_not_fetched_is_behind_and_not_rewound(desk: Desk) -> N
     for command in (["log"], ["audit"]):
         code, text = desk.run(*command)
         assert (code, text.count("ledger_diverged"), text.count("ledger_behind")) == (1, 0, 1), command
-        assert "this clone is 2 entries behind: " in text
+        assert f"this clone is {behind}" in text
+        assert "fix: fetch, and run the same command again: git fetch origin;" in text
     desk.fetch()
     for command in (["log"], ["audit"]):
         assert desk.run(*command)[0] == 0
