@@ -27,6 +27,7 @@ from gitops.model.scope import UNKNOWN_STORAGE, ClusterScope
 
 TreeOpener = Callable[[GitReader, str, str], StampedTree]
 _HEADS, _ROOT = "refs/heads/", "root:"
+_WITHOUT_FOLDER = f"keep the folder; or write its new path, or remove the cluster, in {CONFIG_FILE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Scopes:
         tree = self.store.subtree(root, chosen.path)
         if tree is None:
             detail = f"{commit[:12]} has no folder {chosen.path}"
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name)
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=_WITHOUT_FOLDER)
 
         def declares(storage: str | None) -> ClusterScope | None:
             if declared is None:

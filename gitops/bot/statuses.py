@@ -25,7 +25,7 @@ def plan_status(
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
     if errors:
-        return CheckState.FAILURE, f"{errors} error(s)", result_of(outcome.diagnostics)
+        return CheckState.FAILURE, count(errors, "error"), result_of(outcome.diagnostics)
     if plan is None:
         return CheckState.ERROR, "no plan", RunResult.PROBLEMS
     text = count(len(plan.edits), "change")

@@ -280,13 +280,12 @@ def report_debts(
     """Add a problem for each open debt: who acted alone, and how the debt is settled."""
     chosen = "" if governance is None else f" --cluster {governance.target.cluster}"
     for debt in debts:
-        problems.add(
-            Code.DEBT_OPEN,
-            debt.resource,
-            f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); "
-            f"another approver has to run: gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}",
-            severity=severity,
-        )
+        command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"
+        # The remedy of a warning is not always shown.
+        now = "a countersignature is missing" if severity is Severity.ERROR else f"another approver has to run: {command}"
+        detail = f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); {now}"
+        fix = f"ask another approver to run: {command}"
+        problems.add(Code.DEBT_OPEN, debt.resource, detail, severity=severity, fix=fix)
 
 
 def _with_changed_files(evidence: ApprovalEvidence, governance: Governance) -> ApprovalEvidence:

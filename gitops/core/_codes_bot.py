@@ -141,7 +141,7 @@ approval_signer_unknown | E | an approval is signed by a key that is not trusted
      approve ADDRESS
 approval_signer_not_allowed | E | the signer may not approve this
   the current rules list approvers, and the signer is not one of them
-  -> ask a person whom approvals.rules lists to run: gitops approve ADDRESS
+  -> ask an approver of gitops.yaml to run: gitops approve ADDRESS
 approval_self | E | the author of a change approved it
   the signer, under one of their names, wrote or pushed a commit of the change
   -> ask another person to run: gitops approve ADDRESS

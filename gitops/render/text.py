@@ -60,8 +60,8 @@ def to_text(outcome: VerbOutcome, *, quiet: bool = False, verbose: bool = False)
 def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False) -> list[str]:
     """`ERROR code path: message (file:line:column)`, those of one file from top to bottom.
 
-    The remedy of an error, or with `verbose` of any problem, is on a line of its own, below the first one that has it. Without
-    `verbose`, a warning with the words of many others stands for them.
+    The remedy of an error, a nearest name, or with `verbose` any remedy, is on a line of its own, below the first one that has
+    it. Without `verbose`, a warning with the words of many others stands for them.
     """
     lines: list[str] = []
     fixes = set[str]()
@@ -80,7 +80,8 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
             said.add(words)
             where += f" and {many[words] - 1} more"
         lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
-        if (is_error or verbose) and d.fix is not None and d.fix not in fixes:
+        shown = is_error or verbose or (d.fix is not None and d.fix.startswith("did you mean "))
+        if shown and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)
             lines.append(f"      fix: {d.fix}")
     return lines

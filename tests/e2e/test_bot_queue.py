@@ -58,7 +58,7 @@ def test_a_related_commit_in_front_makes_another_plan(stage: Stage) -> None:
     notes = stage.handle(event)
     assert verdict(notes) is RunResult.PROBLEMS
     assert "queue_plan_differs" in said(notes)
-    assert stage.loop.status(event.head, "plan") == "failure: 1 error(s)"
+    assert stage.loop.status(event.head, "plan") == "failure: 1 error"
     # The one in front has landed and is applied; the new plan was looked at.
     stage.loop.move(MAIN, base)
     _planned(stage, 1)

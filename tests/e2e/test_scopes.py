@@ -325,6 +325,13 @@ def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop
     assert findings(loop) == []
 
 
+def test_a_request_without_the_folder_says_how_to_go_on(loop: Loop) -> None:
+    gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
+    loop.move("refs/heads/topic", loop.commit("alice", gone))
+    assert "has no folder cluster" in loop.comment(1)
+    assert "to fix: keep the folder; or write its new path, or remove the cluster, in `gitops.yaml`" in loop.comment(1)
+
+
 # Rules for the whole repository
 
 

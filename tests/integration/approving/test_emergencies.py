@@ -82,7 +82,8 @@ def test_nothing_else_is_applied_while_the_debt_is_open(owing: tuple[Life, str])
     refused = life.apply()
     assert errors(refused) == ["debt_open"]
     (told,) = [d for d in refused.diagnostics if d.code == "debt_open"]
-    assert f"gitops countersign {identity} --commit {debt.commit}" in told.message
+    assert told.fix is not None
+    assert told.fix.endswith(f" to run: gitops countersign {identity} --commit {debt.commit} --cluster brain")
     assert life.repository.resolve(LEDGER) == head
 
 

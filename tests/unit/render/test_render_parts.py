@@ -394,6 +394,14 @@ def test_problems_of_a_file_are_in_the_order_of_its_lines_and_name_a_remedy_once
     assert [number for number, line in enumerate(lines) if line.startswith("      fix: ")] == [1]
 
 
+def test_a_warning_names_the_nearest_name_and_keeps_other_remedies_for_verbose():
+    found = Diagnostics()
+    found.add(Code.SCHEMA_ANNOTATION_UNKNOWN, "graphs.a.schema", "`@kye`", fix="did you mean `@key`?")
+    found.add(Code.SCHEMA_ANNOTATION_UNKNOWN, "graphs.a.schema", "`@mine`")
+    assert [line.strip() for line in diagnostic_lines(found)][1::2] == ["fix: did you mean `@key`?"]
+    assert sum("fix: " in line for line in diagnostic_lines(found, verbose=True)) == 2
+
+
 def test_a_log_lists_few_changes_of_an_entry_and_all_that_a_person_decided():
     (record,) = (each for each in RECORDS if each.entry is not None and each.entry.number == 4)
     entry = record.entry
