@@ -144,7 +144,11 @@ def _record_vanished(current: Session, draft: StateDraft, state: LedgerState, gr
     status = StatusRecord(Status.DRIFTED, (Code.GRAPH_VANISHED,), why)
     draft.mark(address, status)
     draft.mark(schema_address(graph), status)
-    lost = "" if last is None else f"; it had {last.rows:,} {'row' if last.rows == 1 else 'rows'} in version {last.version}"
+    lost = (
+        ""
+        if last is None
+        else f"; it had {last.rows:,} {'row' if last.rows == 1 else 'rows'} in version {last.version}"
+    )
     current.problems.add(Code.GRAPH_VANISHED, address, f"{why}{lost}")
 
 

@@ -245,7 +245,10 @@ def _permission(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
     if via is Via.BREAK_GLASS:
         if not trust.may_act_alone(principal):
-            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} may not act alone: approvals.break_glass does not list them"
+            return (
+                Code.APPROVAL_SIGNER_NOT_ALLOWED,
+                f"{principal} may not act alone: approvals.break_glass does not list them",
+            )
         return None
     tier = change.tier or Tier.IRREVERSIBLE
     if via is Via.FORGE and tier not in trust.via_forge:

@@ -163,12 +163,12 @@ def _apply_step(
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         # Another cluster of the branch may have moved it: its requests hear nothing of this one.
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
-        waiting = requests_merged_by(context.forge, rule, [applied]) if applied and not position.converged else ()
+        waiting = _waiting_requests(context, rule, position)
         # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
         own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
         others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
-        earlier = others if own or applied != commit else ()
-        requests = own if earlier else (*others, *own)
+        earlier = others if own or applied != commit else tuple(r for r in others if r.merged_as != commit)
+        requests = (*(r for r in others if r not in earlier), *own)
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
@@ -208,6 +208,18 @@ def _apply_step(
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
     return _Applied(None if lost else after)
+
+
+def _waiting_requests(context: EventContext, rule: ClusterRule, position: LedgerPosition) -> tuple[ChangeRequest, ...]:
+    """The merged requests of which something is not applied yet: that of the newest merge, and those whose changes wait.
+
+    One that is labelled as applied keeps its report: what waits is of an earlier one.
+    """
+    if position.applied is None or position.converged:
+        return ()
+    commits = tuple(dict.fromkeys((position.applied, *(each.commit for each in position.origins))))
+    found = requests_merged_by(context.forge, rule, commits[:MOST_ASKED])
+    return tuple(request for request in found if _APPLIED not in request.labels)
 
 
 def _carry_out(

@@ -282,7 +282,9 @@ def report_debts(
     for debt in debts:
         command = f"gitops countersign {debt.approval_id} --commit {debt.commit}{chosen}"
         # The remedy of a warning is not always shown.
-        now = "a countersignature is missing" if severity is Severity.ERROR else f"another approver has to run: {command}"
+        now = (
+            "a countersignature is missing" if severity is Severity.ERROR else f"another approver has to run: {command}"
+        )
         detail = f"{debt.principal} acted alone (approval {debt.approval_id}: {debt.reason}); {now}"
         fix = f"ask another approver to run: {command}"
         problems.add(Code.DEBT_OPEN, debt.resource, detail, severity=severity, fix=fix)

@@ -26,7 +26,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.ledger.port import LedgerView
-from gitops.model.address import Address, trust_address
+from gitops.model.address import Address, Kind, trust_address
 from gitops.model.ledger import LedgerState, LockObservation, Status
 from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
@@ -74,6 +74,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                 for graph in sorted(view.state.vanished):
                     detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
+                _warn_of_unread_graphs(view.state, problems)
     except GitopsError as error:
         problems.add_error(error)
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
@@ -91,6 +92,16 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         serving=seen_servers,
         diagnostics=tuple(problems),
     )
+
+
+def _warn_of_unread_graphs(state: LedgerState, problems: Diagnostics) -> None:
+    """Report the graphs that the last refresh could not read, such as one that lacks a file."""
+    code = Code.GRAPH_OBSERVATION_ERROR
+    for graph, record in sorted(state.statuses.items()):
+        if graph.kind is Kind.GRAPH and code in record.conditions:
+            problems.add(
+                code, graph, f"the last refresh could not read it: {record.message}", severity=Severity.WARNING
+            )
 
 
 def _warn_of_pending_rows(state: LedgerState, problems: Diagnostics) -> None:

@@ -17,7 +17,7 @@ from gitops.graph.snapshot import Snapshot
 from gitops.storage.parallel import in_parallel
 from gitops.storage.port import ObjectStore
 
-__all__ = ["find_missing"]
+__all__ = ["TableFiles", "find_missing"]
 
 _MAGIC = b"LANC"
 _FOOTER = 16
@@ -39,26 +39,38 @@ def find_missing(snapshot: Snapshot) -> list[tuple[str, str]]:
     Raises IntegrityError `graph_unreadable` for a table whose version is damaged; RemoteError.
     """
     tables, store = snapshot.manifest.tables, snapshot.store
-    found = in_parallel(lambda key: _missing_of(store, tables[key]), sorted(tables), store.parallel)
+    found = in_parallel(
+        lambda key: TableFiles(store, tables[key].path).missing(tables[key]), sorted(tables), store.parallel
+    )
     return [(key, file) for key, missing in zip(sorted(tables), found, strict=True) for file in missing]
 
 
-def _missing_of(store: ObjectStore, entry: TableEntry) -> list[str]:
-    key = f"{entry.path}/_versions/{_NEWEST - entry.version:020}.manifest"
-    version = store.read(key)
-    if version is None:
-        return [key]
-    try:
-        needed = set(_named_files(version))
-    except (ValueError, LookupError) as error:
-        place = store.display(key)
-        raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is damaged", path=place) from error
-    there = {f"{folder}/{name}" for folder in _folders(needed) for name in store.names(f"{entry.path}/{folder}")}
-    return [f"{entry.path}/{name}" for name in sorted(needed - there)]
+class TableFiles:
+    """The files of a table, each folder of which is listed once: for versions that were there before the first question."""
 
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._names: dict[str, frozenset[str]] = {}
 
-def _folders(names: set[str]) -> set[str]:
-    return {name.rpartition("/")[0] for name in names}
+    def missing(self, entry: TableEntry) -> list[str]:
+        """The files that a version of the table needs and that are not there. Raises as `find_missing`."""
+        key = f"{self._path}/_versions/{_NEWEST - entry.version:020}.manifest"
+        version = self._store.read(key)
+        if version is None:
+            return [key]
+        try:
+            needed = set(_named_files(version))
+        except (ValueError, LookupError) as error:
+            place = self._store.display(key)
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place} is damaged", path=place) from error
+        return [f"{self._path}/{name}" for name in sorted(needed) if not self._is_there(name)]
+
+    def _is_there(self, file: str) -> bool:
+        folder, _, name = file.rpartition("/")
+        if folder not in self._names:
+            self._names[folder] = frozenset(self._store.names(f"{self._path}/{folder}"))
+        return name in self._names[folder]
 
 
 def _named_files(version: bytes) -> Iterator[str]:

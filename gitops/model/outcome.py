@@ -255,9 +255,11 @@ class StatusOutcome(VerbOutcome):
 
     @property
     def drifted(self) -> tuple[Address, ...]:
-        """What the last refresh found changed or gone, in address order."""
+        """What the last refresh found changed, damaged or gone, in address order."""
         gone = frozenset[Address]() if self.state is None else self.state.vanished
-        return tuple(sorted(gone.union(self._with(Status.DRIFTED))))
+        failed = self._with(Status.ERROR).items()
+        damaged = {address for address, record in failed if Code.GRAPH_OBSERVATION_ERROR in record.conditions}
+        return tuple(sorted(gone.union(self._with(Status.DRIFTED), damaged)))
 
     def _with(self, status: Status) -> dict[Address, StatusRecord]:
         known = {} if self.state is None else self.state.statuses

@@ -149,3 +149,10 @@ def recorded_data(state: LedgerState, graph: Address) -> Seen | None:
         # Nothing is left to look at: the approval is about a graph that is gone, whatever it was.
         return UNKNOWN_DATA if graph in state.vanished else None
     return Seen(incarnation, rows, version)
+
+
+def lost_words(state: LedgerState, graph: Address) -> tuple[str, ...]:
+    """What is given up where a graph that vanished is created again, and how it comes back instead."""
+    seen = recorded_data(state, graph)
+    lost = "not known" if seen in (None, UNKNOWN_DATA) else f"{seen.words}, when it was last recorded"
+    return f"lost: {lost}", "to keep it instead, restore its folder from a backup, then run: gitops refresh"

@@ -32,6 +32,7 @@ from gitops.model.restore import restore_words
 from gitops.model.scope import ScopeChange
 from gitops.model.undo import Undo, Undoing
 from gitops.plan.classes import effects_of, with_effects
+from gitops.plan.draft import lost_words
 from gitops.plan.graph import build_graph
 from gitops.plan.locks import bindings_of, givers_of, lock_claims
 from gitops.plan.undo import undo_graph, undoings
@@ -44,8 +45,7 @@ def make_plan(inputs: PlanInputs) -> Plan:
     """What an apply of these inputs would do.
 
     Diagnostics of the plan: `approval_stale`, or why the data is not covered, per gated change that has approvals of which none
-    matches, `approval_quorum`
-    where some approvals are there but not enough, and those of the execution graph.
+    matches, `approval_quorum` where some approvals are there but not enough, and those of the execution graph.
     """
     desired, problems = inputs.desired, Diagnostics()
     changes, gates, situation, edges = _describe(inputs)
@@ -262,9 +262,9 @@ def _scope_change(scope: ScopeChange, graphs: int) -> Change:
 def _with_vanished(changes: list[Change], desired: DesiredState, state: LedgerState) -> list[Change]:
     """The changes, with the creation of declared graphs that are recorded and vanished, in place of their updates."""
     graphs = {graph for graph in state.vanished if graph in desired.resources}
-    again = {address for graph in graphs for address in (graph, schema_address(graph.name))}
-    after, before = desired.digests(), state.resources
-    made = [Change(a, Action.CREATE, before[a].digest if a in before else None, after[a]) for a in again]
+    again = {graph: lost_words(state, graph) for graph in graphs} | {schema_address(g.name): () for g in graphs}
+    after, was = desired.digests(), {a: state.resources[a].digest for a in again if a in state.resources}
+    made = [Change(a, Action.CREATE, was.get(a), after[a], details=lost) for a, lost in again.items()]
     return [*(change for change in changes if change.address not in again), *made]
 
 

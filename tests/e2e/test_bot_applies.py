@@ -113,12 +113,36 @@ def test_a_later_apply_leaves_the_report_of_a_merge_that_waits(stage: Stage) -> 
     newest = stage.land(2)
     stage.pushed(tip, newest)
     assert stage.loop.comment(1) == reported
-    assert "`query.notes.titles`" in stage.loop.comment(2)
+    second = stage.loop.comment(2)
+    assert "`query.notes.titles`" in second
     assert stage.loop.sign_approval("bob", "graph.legacy").ok
     stage.propose("carol", "other", {"README.md": b"Other words.\n"}, newest)
     stage.pushed(newest, stage.land(3))
     assert not stage.loop.graph("legacy").exists()
-    assert "request 2 waited, and is applied with commit" in stage.loop.comment(2)
+    assert "request 1 waited, and is applied with commit" in stage.loop.comment(1)
+    assert stage.loop.request(1).labels == ("gitops/applied",)
+    assert stage.loop.comment(2) == second
+
+
+def test_the_request_that_waited_hears_of_its_approval_after_a_later_merge(stage: Stage) -> None:
+    """The approval alone starts the apply, of the commit that the later request merged."""
+    stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    before = stage.loop.tip()
+    tip = stage.land(1)
+    stage.pushed(before, tip)
+    stage.propose("carol", "query", {"cluster/notes.gq": QUERY}, tip)
+    stage.pushed(tip, stage.land(2))
+    reports = stage.loop.comment(1), stage.loop.comment(2)
+    stage.handle(TimerEvent())
+    assert (stage.loop.comment(1), stage.loop.comment(2)) == reports
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
+    stage.loop.arrived(stage.loop.approvals()[0])
+    assert not stage.loop.graph("legacy").exists()
+    assert stage.loop.request(1).labels == ("gitops/applied",)
+    assert "1 approval" not in stage.loop.comment(1)
+    assert "converged**" in stage.loop.comment(1)
+    assert stage.loop.comment(2) == reports[1]
+    assert stage.loop.status(stage.loop.tip(), "apply") == "success: 2 applied, 0 deferred or blocked"
 
 
 def test_a_merge_that_changes_nothing_gets_a_status_and_no_comment(stage: Stage) -> None:

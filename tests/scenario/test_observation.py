@@ -142,6 +142,7 @@ def test_refresh_moves_the_revision_and_keeps_bindings_and_applied_config(cluste
 
 def test_a_root_that_is_gone_stays_recorded_and_is_made_again_empty_with_an_approval(cluster):
     cluster.converge()
+    incarnation = cluster.state.observations[GRAPH]["incarnation"]
     cluster.twin.delete_tree(cluster.uri("knowledge"))
     outcome = cluster.refresh()
     assert codes(outcome) == ["graph_vanished"]
@@ -149,6 +150,10 @@ def test_a_root_that_is_gone_stays_recorded_and_is_made_again_empty_with_an_appr
     assert set(cluster.state.resources) == {"policy.base", QUERY_ADDRESS, GRAPH, SCHEMA_ADDRESS}
     planned = cluster.plan().plan.changes
     assert rulings(planned) == dict.fromkeys([GRAPH, SCHEMA_ADDRESS], "create blocked:approval_required")
+    assert next(change for change in planned if change.address == GRAPH).details == (
+        f"lost: 0 rows in version 1 of graph {incarnation}, when it was last recorded",
+        "to keep it instead, restore its folder from a backup, then run: gitops refresh",
+    )
     cluster.apply()
     assert cluster.twin.dump() == {}
     assert cluster.approve(GRAPH).ok
@@ -190,6 +195,9 @@ def test_a_root_that_does_not_open_keeps_its_digests_and_fails_the_refresh(clust
     seen = cluster.state.observations[GRAPH]
     assert (seen["exists"], seen["schema_digest"], seen["schema_matches_desired"]) == (True, None, None)
     assert seen["error"]
+    told = cluster.status()
+    assert told.drifted == (GRAPH, SCHEMA_ADDRESS)
+    assert [(d.code, d.path, d.severity) for d in told.diagnostics] == [("graph_observation_error", GRAPH, "warning")]
 
 
 # Catalog.

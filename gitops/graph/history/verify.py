@@ -4,17 +4,19 @@
 2. Every manifest can be read; numbers of a line have no gap above its floor; each manifest names the commit before it as its
    parent.
 3. Every schema has the digest of its name, compiles, and declares the tables of the versions that name it.
-4. Every table opens at every version that a manifest names, with its columns and its number of rows.
+4. Every table opens at every version that a manifest names, with its columns and its number of rows, and has the files of it.
 5. `deep`: at the newest version of each branch ids are unique, ends of edges exist, and every rule of the schema holds.
 6. Whatever is not referred to is listed as a note: it does no harm, and gc removes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.graph import layout
+from gitops.graph.files import TableFiles
 from gitops.graph.history.datasets import call_driver
 from gitops.graph.history.leases import read_leases
 from gitops.graph.history.retention import all_lines, collect_references, purged_paths
@@ -141,6 +143,7 @@ class _Verification:
         wanted = {(e.path, e.version): e for m in self._manifests for e in m.tables.values() if e.path not in purged}
         contents = in_parallel(self._read_table, wanted.values(), tables_at_once(self._folder))
         opened = dict(zip(wanted, contents, strict=True))
+        missing = self._missing_files(entry for key, entry in wanted.items() if not isinstance(opened[key], Exception))
         for manifest in self._manifests:
             catalog = self._catalogs.get(manifest.schema_ir)
             declared_keys = set() if catalog is None else table_keys(catalog)
@@ -153,6 +156,8 @@ class _Verification:
                 if isinstance(found, Exception):
                     self._failed(VerifyFindingCode.TABLE_UNREADABLE, place, found)
                     continue
+                for file in missing.get((entry.path, entry.version), ()):
+                    self._add(VerifyFindingCode.TABLE_UNREADABLE, place, f"{file} is missing")
                 fields, rows = found
                 columns = set(fields)
                 if catalog is not None and key in declared_keys:
@@ -174,6 +179,20 @@ class _Verification:
             return fields, call_driver(entry.path, dataset.count_rows)
         except (GitopsError, OSError, ValueError, RuntimeError) as error:
             return error
+
+    def _missing_files(self, entries: Iterable[TableEntry]) -> dict[tuple[str, int], list[str]]:
+        """The files that versions of tables need and that are not there."""
+        tables: dict[str, list[TableEntry]] = {}
+        for entry in entries:
+            tables.setdefault(entry.path, []).append(entry)
+
+        def look(path: str) -> list[list[str]]:
+            files = TableFiles(self._store, path)
+            return [files.missing(entry) for entry in tables[path]]
+
+        found = in_parallel(look, tables, tables_at_once(self._folder))
+        named = zip(tables.values(), found, strict=True)
+        return {(e.path, e.version): files for of, lists in named for e, files in zip(of, lists, strict=True)}
 
     def _check_rules(self, line: Line) -> None:
         """Step 5."""
