@@ -247,7 +247,7 @@ def _permission(case: _Case) -> _Refusal | None:
         if not trust.may_act_alone(principal):
             return (
                 Code.APPROVAL_SIGNER_NOT_ALLOWED,
-                f"{principal} may not act alone: approvals.break_glass does not list them",
+                f"{principal} is not listed in approvals.break_glass",
             )
         return None
     tier = change.tier or Tier.IRREVERSIBLE

@@ -21,6 +21,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
 from gitops.ledger.scope import declared_storage, recorded_scope
+from gitops.model.address import cluster_address
 from gitops.model.approval import ClusterTarget
 from gitops.model.ledger import LedgerEntry
 from gitops.model.scope import UNKNOWN_STORAGE, ClusterScope
@@ -125,8 +126,13 @@ class Scopes:
 
         tree = self.store.subtree(root, chosen.path)
         if tree is None:
-            detail = f"{commit[:12]} has no folder {chosen.path}"
-            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=_WITHOUT_FOLDER)
+            detail, fix = f"{commit[:12]} has no folder {chosen.path}", _WITHOUT_FOLDER
+            if in_place and content is not None and (declared is None or declared.path != chosen.path):
+                detail += (
+                    f"; that it is {'taken out' if declared is None else f'at {declared.path}'} waits for an approval"
+                )
+                fix = f"have it approved: gitops approve {cluster_address(rule.name)} --cluster {rule.name}"
+            raise GitopsError(Code.CLUSTER_NOT_FOUND, detail, path=rule.name, fix=fix)
 
         def declares(storage: str | None) -> ClusterScope | None:
             if declared is None:

@@ -325,6 +325,26 @@ def test_a_folder_that_moves_in_git_moves_the_cluster_once_that_is_approved(loop
     assert findings(loop) == []
 
 
+@pytest.mark.parametrize(
+    ("rules", "folder", "said"),
+    [(MOVES["path"], "other", "that it is at other waits"), ("[]", "", "that it is taken out waits")],
+)
+def test_a_merge_that_takes_the_folder_along_asks_for_the_approval(
+    loop: Loop, rules: str, folder: str, said: str
+) -> None:
+    """Nothing is at the place that is in force, so nothing can be planned there."""
+    config = CONFIG.replace(f"\n  {RULE}", f" {rules}") if rules == "[]" else CONFIG.replace(RULE, rules)
+    moved: dict[str, bytes | None] = {f"{folder}/{name}": content for name, content in _folder(loop).items() if folder}
+    gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
+    loop.move("refs/heads/topic", loop.commit("carol", {"gitops.yaml": config.encode(), **moved, **gone}))
+    loop.merge("carol", 1)
+    assert said in loop.comment(1)
+    assert "to fix: have it approved: `gitops approve cluster.brain --cluster brain`" in loop.comment(1)
+    approve(loop)
+    assert entry(loop).scope is not None
+    assert loop.status(loop.tip(), "apply").startswith("success")
+
+
 def test_a_request_without_the_folder_says_how_to_go_on(loop: Loop) -> None:
     gone: dict[str, bytes | None] = {f"cluster/{name}": None for name in _folder(loop)}
     loop.move("refs/heads/topic", loop.commit("alice", gone))
