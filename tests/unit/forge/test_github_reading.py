@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.github.forge import GitHubForge
+from gitops.forge.github.requests import GitHubDialect
+from gitops.forge.json_object import answer_object
 from gitops.forge.port import (
     UNPROTECTED,
     Account,
@@ -416,8 +418,8 @@ def test_a_token_of_a_job_that_neither_knows_is_refused_with_the_words_of_graphq
         GitHubForge(_Refusing(sender), FULL_NAME, FixedClock(datetime(2026, 7, 2, tzinfo=UTC))).me()
 
 
-def test_a_server_that_numbers_neither_repositories_nor_statuses_is_read() -> None:
-    """Some servers with the API of GitHub give every repository, and every status, the number 0."""
+def test_a_server_that_numbers_neither_repositories_nor_statuses_nor_issues_is_read() -> None:
+    """Some servers with the API of GitHub give every repository, every status and every issue the number 0."""
     row = pull(1)
     for side in ("base", "head"):
         row[side]["repo"] |= {"id": 0}
@@ -429,6 +431,10 @@ def test_a_server_that_numbers_neither_repositories_nor_statuses_is_read() -> No
     status = {"id": 0, "context": "gitops/plan/brain", "state": "success", "description": "", "updated_at": AT}
     forge, _ = unjudged({"statuses": [status]})
     assert [each.context for each in forge.statuses(HEAD)] == ["gitops/plan/brain"]
+    user = {"id": 7, "login": "mira", "type": "User"}
+    rows = [{"id": 0, "number": n, "state": "open", "title": f"Drift {n}", "body": "", "user": user} for n in (4, 5)]
+    found = [GitHubDialect(FULL_NAME, "https://api.github.com").read_issue(answer_object(row)) for row in rows]
+    assert [(issue.number, issue.account) for issue in found if issue is not None] == [(4, "7"), (5, "7")]
 
 
 @dataclass
