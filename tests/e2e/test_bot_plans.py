@@ -17,7 +17,7 @@ from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEv
 from gitops.forge.port import CheckState, ReviewDecision
 from gitops.git.port import RefUpdate
 from tests.support.bot_stage import QUERY, Stage, said, verdict
-from tests.support.loop import CLUSTER, CONFIG, DELETE_LEGACY, MAIN, Loop
+from tests.support.loop import CLUSTER, CLUSTER_YAML, CONFIG, DELETE_LEGACY, FILES, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
 
@@ -218,6 +218,19 @@ def test_requests_in_each_others_way_are_named_and_others_are_not(stage: Stage) 
     assert "Other titles" in comment
     assert "Retire legacy" not in comment
     assert "Elsewhere" not in comment
+
+
+def test_queries_that_are_only_published_again_are_in_nobodys_way(stage: Stage) -> None:
+    """Two requests add a query each to one file, at its ends."""
+    own = FILES["cluster/notes.gq"]
+    for name, first in (("one", True), ("two", False)):
+        query = f"query {name}() {{ match {{ $n: Note }} return {{ $n.text }} }}\n".encode()
+        listed = CLUSTER_YAML.replace("    queries:\n", f"    queries:\n      {name}:\n        file: notes.gq\n")
+        text = query + own if first else own + query
+        stage.propose("alice", name, {"cluster/notes.gq": text, "cluster/cluster.yaml": listed.encode()}, message=name)
+    stage.handle(_event(stage))
+    assert "- request 2, two: `graph.notes`\n" in stage.loop.comment(1)
+    assert "1 query of notes, published again with unchanged text" in stage.loop.comment(1)
 
 
 def test_templates_of_the_target_branch_are_used_and_those_of_a_request_are_not(tmp_path: Path, loop: Loop) -> None:
