@@ -245,10 +245,7 @@ def _permission(case: _Case) -> _Refusal | None:
         return Code.APPROVAL_VIA_REFUSED, "keys, rules, and where a cluster is are approved by signature alone"
     if via is Via.BREAK_GLASS:
         if not trust.may_act_alone(principal):
-            return (
-                Code.APPROVAL_SIGNER_NOT_ALLOWED,
-                f"{principal} is not listed in approvals.break_glass",
-            )
+            return Code.APPROVAL_SIGNER_NOT_ALLOWED, f"{principal} is not listed in approvals.break_glass"
         return None
     tier = change.tier or Tier.IRREVERSIBLE
     if via is Via.FORGE and tier not in trust.via_forge:
