@@ -175,7 +175,7 @@ def approve_in_session(
                     written = write()
                 else:
                     detail = f"the plan is now {about.plan.digest}, not {plan_digest}"
-                    fix = f"read the plan of now; to sign it, run the same command with digest {about.plan.digest}"
+                    fix = f"read the plan as it is now; to sign it, run the same command with its digest: {about.plan.digest}"
                     current.problems.add(Code.APPROVAL_PLAN_CHANGED, address, detail, fix=fix)
             except GitopsError as error:
                 _add_refusal(current.problems, error, address)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from gitops.bot.dispatch import run_verb
@@ -11,7 +13,7 @@ from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
 from gitops.ledger.documents import read_entry
 from tests.support.bot_stage import QUERY, Stage, said, take_lock, verdict
-from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email
+from tests.support.loop import DELETE_LEGACY, LEDGER, MAIN, Loop, email, printed_command
 
 pytestmark = pytest.mark.e2e
 
@@ -135,7 +137,12 @@ def test_the_request_that_waited_hears_of_its_approval_after_a_later_merge(stage
     reports = stage.loop.comment(1), stage.loop.comment(2)
     stage.handle(TimerEvent())
     assert (stage.loop.comment(1), stage.loop.comment(2)) == reports
-    assert stage.loop.sign_approval("bob", "graph.legacy").ok
+    # Its command names the plan of then; the refusal shows the one of now, and its digest.
+    words = shlex.split(printed_command(reports[0]))[1:]
+    refused = stage.loop.gitops("bob", *words, check=False)
+    assert "approval_plan_changed" in refused.text
+    now = refused.text.rpartition("run the same command with its digest: ")[2].split()[0]
+    assert stage.loop.gitops("bob", *words[:-1], now).code == 0
     stage.loop.arrived(stage.loop.approvals()[0])
     assert not stage.loop.graph("legacy").exists()
     assert stage.loop.request(1).labels == ("gitops/applied",)

@@ -52,6 +52,20 @@ def test_no_word_is_left_open(forge):
             assert not re.search(rb"@[A-Za-z_]+@", content), path
 
 
+@pytest.mark.parametrize("enterprise", [False, True])
+def test_jobs_that_label_requests_may_create_the_labels(enterprise):
+    """A label that the repository does not have takes `issues: write`."""
+    permissions = [
+        job.get("permissions", {})
+        for path, content in made("github", enterprise=enterprise).items()
+        if path.startswith(".github/workflows/")
+        for job in yaml.safe_load(content)["jobs"].values()
+    ]
+    labels = [each for each in permissions if each.get("pull-requests") == "write"]
+    assert len(labels) >= 4
+    assert [each.get("issues") for each in labels] == ["write"] * len(labels)
+
+
 @pytest.mark.parametrize("forge", FORGES)
 def test_made_again_nothing_changes(forge):
     files = made(forge)
