@@ -12,6 +12,7 @@ from itertools import islice
 from gitops.approvals.decisions import open_debts
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Severity, by_place
+from gitops.language.suggest import Suggestion
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action, Change, Disposition
@@ -80,7 +81,7 @@ def diagnostic_lines(diagnostics: Iterable[Diagnostic], *, verbose: bool = False
             said.add(words)
             where += f" and {many[words] - 1} more"
         lines.append(f"{'ERROR' if is_error else 'WARN '} {d.code}{where}: {d.message}{place}")
-        shown = is_error or verbose or (d.fix is not None and d.fix.startswith("did you mean "))
+        shown = is_error or verbose or isinstance(d.fix, Suggestion)
         if shown and d.fix is not None and d.fix not in fixes:
             fixes.add(d.fix)
             lines.append(f"      fix: {d.fix}")
