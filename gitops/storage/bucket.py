@@ -92,8 +92,7 @@ class Bucket:
         self.name = name
         self.retry = RetryLimit.of(os.environ) if retry is None else retry
         self.endpoint, allow_http = _service(os.environ)
-        settings = frozenset((key, value) for key, value in os.environ.items() if key.startswith("AWS_"))
-        self._client = _client(name, self.endpoint, allow_http, settings)
+        self._client = _client(name, self.endpoint, allow_http=allow_http)
         self._is_there = False
 
     def get(self, path: str) -> StoredObject | None:
@@ -319,31 +318,37 @@ def _service(environ: Mapping[str, str]) -> tuple[str, bool]:
     return endpoint, allow_http
 
 
-# A command opens several stores in one bucket. They share the connections of one client, as long as its settings are the same.
-@cache
-def _client(bucket: str, endpoint: str, allow_http: bool, settings: frozenset[tuple[str, str]]) -> Client:  # noqa: ARG001
+def _client(bucket: str, endpoint: str, *, allow_http: bool) -> Client:
     try:
         from obstore.exceptions import BaseError
-        from obstore.store import S3Store as Client
     except ImportError:
         raise GitopsError(
             Code.STORAGE_DRIVER_MISSING, "object storage needs the package obstore", path="storage"
         ) from None
+    settings = frozenset((key, value) for key, value in os.environ.items() if key.startswith("AWS_"))
+    try:
+        return _shared_client(bucket, endpoint, allow_http, settings)
+    except (BaseError, ValueError, TypeError):
+        raise _invalid("the client cannot be built; check the variables AWS_* of the environment") from None
+
+
+# A command opens several stores in one bucket. They share the connections of one client, as long as its settings are the same.
+@cache
+def _shared_client(bucket: str, endpoint: str, allow_http: bool, settings: frozenset[tuple[str, str]]) -> Client:  # noqa: ARG001
+    from obstore.store import S3Store as Client
+
     # Repeating is for this program to decide and to announce: see `Bucket` and `S3Store`.
     retry: RetryConfig = {"max_retries": 0}
     # Bulk deletion is not offered by every service.
     config: S3Config = {"conditional_put": "etag", "disable_bulk_delete": True}
     if endpoint:
         config["endpoint"] = endpoint
-    try:
-        return Client(
-            bucket,
-            config=config,
-            client_options={"allow_http": allow_http, "connect_timeout": _CONNECT_TIMEOUT, "timeout": _TIMEOUT},
-            retry_config=retry,
-        )
-    except (BaseError, ValueError, TypeError):
-        raise _invalid("the client cannot be built; check the variables AWS_* of the environment") from None
+    return Client(
+        bucket,
+        config=config,
+        client_options={"allow_http": allow_http, "connect_timeout": _CONNECT_TIMEOUT, "timeout": _TIMEOUT},
+        retry_config=retry,
+    )
 
 
 def _invalid(detail: str) -> GitopsError:

@@ -33,6 +33,7 @@ from gitops.language.schema.steps import (
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
 )
+from gitops.language.suggest import Suggestion
 from gitops.model.address import Address
 from gitops.model.approval import Approval
 from gitops.model.change import Action
@@ -396,7 +397,7 @@ def test_problems_of_a_file_are_in_the_order_of_its_lines_and_name_a_remedy_once
 
 def test_a_warning_names_the_nearest_name_and_keeps_other_remedies_for_verbose():
     found = Diagnostics()
-    found.add(Code.SCHEMA_ANNOTATION_UNKNOWN, "graphs.a.schema", "`@kye`", fix="did you mean `@key`?")
+    found.add(Code.SCHEMA_ANNOTATION_UNKNOWN, "graphs.a.schema", "`@kye`", fix=Suggestion("kye", "@key"))
     found.add(Code.SCHEMA_ANNOTATION_UNKNOWN, "graphs.a.schema", "`@mine`")
     assert [line.strip() for line in diagnostic_lines(found)][1::2] == ["fix: did you mean `@key`?"]
     assert sum("fix: " in line for line in diagnostic_lines(found, verbose=True)) == 2
