@@ -24,6 +24,17 @@ from gitops.render.comment_inputs import ApprovalState, PlanComment
 from gitops.render.impact import SHOWN, migration_views
 from gitops.render.text import apply_counts, count
 
+_APPROVE_AGAIN = frozenset(
+    {
+        Code.APPROVAL_STALE,
+        Code.APPROVAL_SELF,
+        Code.APPROVAL_SPENT,
+        Code.APPROVAL_EXPIRED,
+        Code.APPROVAL_QUORUM,
+        Code.APPROVAL_SIGNER_NOT_ALLOWED,
+    }
+)
+"""Why an approval does not count where another one is the whole remedy."""
 _CHANGESET_CODES = (Code.CHANGESET_ROLLED_BACK, Code.CHANGESET_ORPHANED)
 # The steps of the verification of an approval, in order, with the codes of their refusals.
 _STEPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -200,8 +211,8 @@ def without_said(outcome: ApplyOutcome, missing: Sequence[ApprovalState]) -> App
 
 
 def without_refused(found: Iterable[Diagnostic], missing: Iterable[ApprovalState]) -> tuple[Diagnostic, ...]:
-    """The problems without warnings of approvals that do not count where that is said of a missing one."""
-    said = {(code, state.resource, detail) for state in missing for code, detail in state.refused}
+    """The problems without warnings of approvals that do not count where the reason and the remedy are those of a missing one."""
+    said = {(code, s.resource, detail) for s in missing for code, detail in s.refused if code in _APPROVE_AGAIN}
     return tuple(d for d in found if d.severity is Severity.ERROR or (d.code, d.path, d.message) not in said)
 
 
