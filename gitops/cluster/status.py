@@ -5,8 +5,11 @@ Neither takes a lock or opens a graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from gitops.approvals.decisions import open_debts
 from gitops.cluster.gate import report_debts
@@ -30,6 +33,7 @@ from gitops.model.address import Address, Kind, trust_address
 from gitops.model.ledger import LedgerState, LockObservation, Status
 from gitops.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.storage.address import StorageRootError
+from gitops.storage.parallel import in_parallel
 from gitops.strategies.projection import pending_rows, place_of
 
 
@@ -66,11 +70,14 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
             if not view.found:
                 problems.add(Code.STATE_MISSING, STATE_FILE, "the cluster has no ledger yet", severity=Severity.WARNING)
             elif view.state is not None:
-                verify_catalog(ledger, view.state, problems)
+                catalog: Callable[[], Any] = partial(verify_catalog, ledger, view.state, problems)
+                if view.entry is None:
+                    reads = (catalog, ledger.latest_changeset)
+                    _, newest = in_parallel(lambda read: read(), reads, ledger.parallel)
+                else:
+                    catalog()
                 report_debts(open_debts(view.state), workspace.governance, problems)
                 _warn_of_pending_rows(view.state, problems)
-                if view.entry is None:
-                    newest = next(filter(None, map(ledger.changeset, ledger.changeset_keys())), None)
                 for graph in sorted(view.state.vanished):
                     detail = "the last refresh did not find its folder"
                     problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)

@@ -209,6 +209,10 @@ class LedgerReader(Protocol):
         """The keys of all changesets, the newest first."""
         ...
 
+    def latest_changeset(self) -> Changeset | None:
+        """The record of the active changeset, else of the newest one, also if it has ended; None without any."""
+        ...
+
     def changeset_of(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that bring in a merge commit, the newest first."""
         ...

@@ -143,6 +143,13 @@ class ChangesetRecords:
         oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
+    def latest(self) -> Changeset | None:
+        """The record of the active changeset, else of the newest that cleans up, else of the one that ended last, if any."""
+        key = self.index.active or next(reversed(self.index.open), None)
+        if key is None and (ended := self.ended()):
+            key = ended[-1].key
+        return None if key is None else self.record(key)
+
     def of_commit(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that are about a commit, the newest first."""
         found = [each.key for each in self.open() if commit in each.commits]
@@ -370,6 +377,10 @@ class ChangesetReader(ABC):
     def changeset_of(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
         return self._changesets().of_commit(commit)
+
+    def latest_changeset(self) -> Changeset | None:
+        """The record of the active changeset, else of the newest one, also if it has ended. Raises GitopsError."""
+        return self._changesets().latest()
 
     def run_of(self, key: str) -> RunRecord | None:
         """How the run of a changeset went; None where that is not recorded. Raises GitopsError."""
