@@ -55,7 +55,7 @@ def run(graph: WrittenGraph, capsys: pytest.CaptureFixture[str]) -> Run:
         (b'{"edge":"E","from":"a","to":"gone"}', "dst 'gone' not found in P"),
         (GOOD.strip(), "@unique violation on P.k: value new"),
         (b'{"type":"P","data":{"k":"x","n":10}}', "@range violation on P.n"),
-        (b'{"type":"P","data":{"k":"\xff"}}', "invalid JSON at record 2"),
+        (b'{"type":"P","data":{"k":"\xff"}}', "record 2: the line is not UTF-8 at byte 25"),
         (b'{"type":"P","data":{"k":"x"', "invalid JSON at record 2"),
         (b'{"type":"P","data":{"k":"x","k":"y"}}', "given twice"),
     ],

@@ -218,7 +218,7 @@ def test_a_graph_that_is_not_declared_is_reported_as_that(built: Path, capsys: p
         assert main(["graph", *verb, "--config", str(built)]) == 1
         err = capsys.readouterr().err
         assert "graph_unknown" in err
-        assert "declares no graph 'rial'; did you mean `rail`? known: rail" in err
+        assert "cluster.yaml does not declare a graph 'rial'; did you mean `rail`? known: rail" in err
         assert "apply" not in err
 
 
