@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from tests.bench.clusters import write_cluster
 from tests.bench.measure import GITOPS, Effort, Figure, LeftOutError, Program
-from tests.support.real_service import VERSITYGW
+from tests.support.real_service import REAL_SERVICES
 
 _ROUND_TRIP_S = 0.2
 _GOALS_S = {"status": 2.0, "plan": 2.0, "apply": 15.0, "load": 15.0}
@@ -45,14 +45,15 @@ def _far_service(folder: Path) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     from tests.support.latency import DistantService
     from tests.support.s3 import S3Server
 
-    if VERSITYGW.program is None:
+    service = next((each for each in REAL_SERVICES if each.program), None)
+    if service is None:
         with S3Server() as server, DistantService(urlsplit(server.url).port or 0, _ROUND_TRIP_S) as far:
             yield "imitation", server.bucket(), {**server.environ, "AWS_ENDPOINT_URL": far.url}
         return
-    with VERSITYGW.serving(folder, "bench") as environ:
+    with service.serving(folder, "bench") as environ:
         port = urlsplit(environ["AWS_ENDPOINT_URL"]).port or 0
         with DistantService(port, _ROUND_TRIP_S) as far:
-            yield VERSITYGW.name, "bench", {**environ, "AWS_ENDPOINT_URL": far.url}
+            yield service.name, "bench", {**environ, "AWS_ENDPOINT_URL": far.url}
 
 
 def _life(
