@@ -78,10 +78,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                     catalog()
                 report_debts(open_debts(view.state), workspace.governance, problems)
                 _warn_of_pending_rows(view.state, problems)
-                for graph in sorted(view.state.vanished):
-                    detail = "the last refresh did not find its folder"
-                    problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
-                _warn_of_unread_graphs(view.state, problems)
+                _warn_of_graphs(view.state, problems)
     except GitopsError as error:
         problems.add_error(error)
     applied, seen_servers = revision_of(view.cas, 0 if view.state is None else view.state.revision), None
@@ -101,8 +98,11 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     )
 
 
-def _warn_of_unread_graphs(state: LedgerState, problems: Diagnostics) -> None:
-    """Report the graphs that the last refresh could not read, such as one that lacks a file."""
+def _warn_of_graphs(state: LedgerState, problems: Diagnostics) -> None:
+    """Report the graphs that the last refresh did not find, or could not read, such as one that lacks a file."""
+    for graph in sorted(state.vanished):
+        detail = "the last refresh did not find its folder"
+        problems.add(Code.GRAPH_VANISHED, graph, detail, severity=Severity.WARNING)
     code = Code.GRAPH_OBSERVATION_ERROR
     for graph, record in sorted(state.statuses.items()):
         if graph.kind is Kind.GRAPH and code in record.conditions:

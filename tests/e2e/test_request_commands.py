@@ -88,7 +88,9 @@ def test_what_cannot_become_a_request_is_refused(loop: Loop) -> None:
     loop.program("alice", "git", "commit", "-q", "-a", "-m", "Words")
     refused = loop.gitops("alice", "request", "open", check=False)
     assert refused.code == 1
-    assert "the server did not open a change request for it: it changes no cluster folder, keys or rules" in refused.text
+    assert (
+        "the server did not open a change request for it: it changes no cluster folder, keys or rules" in refused.text
+    )
     # Pushed while no hook looked: the operator opens it with the sweep, or by name on the server.
     loop.store.update_refs([RefUpdate("refs/heads/late", ZERO, loop.commit("bob", DELETE_LEGACY))])
     assert "request 1: open for late" in loop.gitops("bot", "request", "open", "late", at=loop.server).text
