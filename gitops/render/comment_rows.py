@@ -154,7 +154,7 @@ def _refused(outcome: PlanOutcome) -> dict[str, str]:
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
     """The result of an apply that so many approvals are missing for, in one line."""
-    counts, errors = apply_counts(outcome).removesuffix(", 0 deferred or blocked"), _errors(outcome)
+    counts, errors = apply_counts(outcome), _errors(outcome)
     states = {record.state for record in outcome.changesets}
     if states == {ChangesetState.FAILED}:
         return f"failed, nothing is applied, {errors}"

@@ -304,13 +304,14 @@ def _first(outcome: ApplyOutcome) -> str:
 
 
 def apply_counts(outcome: ApplyOutcome) -> str:
-    """How many changes an apply carried out and how many wait, as a plan counts them; and what it finished of earlier runs."""
+    """How many changes an apply carried out and, if any, how many wait, as a plan counts them; and what it finished."""
     edits = [each for each in outcome.changes if outcome.counted and each.address not in outcome.republished]
     found = Counter(each.disposition for each in edits)
     earlier = sum(each.code is Code.CLUSTER_RECOVERY_ROLLED_FORWARD for each in outcome.diagnostics)
     finished = f", {count(earlier, 'interrupted operation')} finished" if earlier else ""
     waiting = found[Disposition.DEFERRED] + found[Disposition.BLOCKED]
-    return f"{found[Disposition.APPLIED]} applied{finished}, {waiting} deferred or blocked"
+    waits = f", {waiting} deferred or blocked" if waiting else ""
+    return f"{found[Disposition.APPLIED]} applied{finished}{waits}"
 
 
 def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:

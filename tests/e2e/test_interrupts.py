@@ -118,4 +118,4 @@ def test_a_job_of_the_bot_that_is_stopped_is_gone_on_with_by_the_next_one(loop: 
     ran = loop.program("bot", *PROGRAM, "bot", "apply", at=loop.server, check=False)
     assert (ran.code, loop.status(head, "apply")[:7]) == (0, "success"), ran.text
     again = loop.program("bot", *PROGRAM, "bot", "apply", at=loop.server, check=False)
-    assert (again.code, "0 applied, 0 deferred or blocked" in again.text) == (0, True), again.text
+    assert (again.code, "0 applied" in again.text) == (0, True), again.text

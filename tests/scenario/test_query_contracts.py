@@ -53,7 +53,7 @@ def test_an_added_query_is_one_change_among_twenty_that_are_published_again(file
     assert "q7" not in picture
     applied = filed.apply()
     assert to_text(applied).splitlines()[:4] == [
-        "cluster apply: 1 applied, 0 deferred or blocked",
+        "cluster apply: 1 applied",
         "  Create query.knowledge.q20 [Applied]",
         "  1 graph follows from its parts: knowledge",
         "  20 queries of knowledge re-published: another query of the file changes",

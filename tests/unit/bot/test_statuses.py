@@ -73,7 +73,7 @@ def test_the_status_of_an_apply_names_what_failed_first() -> None:
     outcome = ApplyOutcome(config_dir=".", observations=StateObservations(), diagnostics=tuple(problems), counted=False)
     found = (
         CheckState.FAILURE,
-        "0 applied, 0 deferred or blocked; graph_create_failed at graph.beta",
+        "0 applied; graph_create_failed at graph.beta",
         RunResult.PROBLEMS,
     )
     assert apply_status(outcome) == found
