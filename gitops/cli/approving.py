@@ -41,7 +41,7 @@ from gitops.model.address import Address, Kind
 from gitops.model.approval import DecisionKind
 from gitops.model.outcome import ApprovalSubject, ApproveOutcome, DecisionOutcome
 from gitops.render.characters import visible
-from gitops.render.text import diagnostic_lines, to_text
+from gitops.render.text import diagnostic_lines, subject_lines, to_text
 
 if TYPE_CHECKING:
     from gitops.approving.approve import ChosenChange
@@ -269,11 +269,25 @@ def _show_outcomes(
         left_out = [each.to_json() for each in others]
         show_form({"ok": ok, "approvals": [envelope(each) for each in outcomes], "left_out": left_out})
     else:
-        texts = [to_text(each, quiet=options.quiet, verbose=options.verbose) for each in outcomes]
-        say_coloured("".join([*texts, _left_out(others, options)]), options)
+        texts = _texts(outcomes, quiet=options.quiet, verbose=options.verbose)
+        say_coloured(texts + _left_out(others, options), options)
         if not ok:
             complain("cluster approve: nothing was signed")
     return OK if ok else FAILED
+
+
+def _texts(outcomes: Sequence[ApproveOutcome | DecisionOutcome], *, quiet: bool = False, verbose: bool = False) -> str:
+    """What is said of each change; a plan that several of them are of is shown once, below the last one."""
+    subjects = [each.about if isinstance(each, ApproveOutcome) and each.approval is None else None for each in outcomes]
+    texts = []
+    for at, (each, subject) in enumerate(zip(outcomes, subjects, strict=True)):
+        again = subject is not None and any(x and replace(subject, address=x.address) == x for x in subjects[at + 1 :])
+        if subject is None or quiet or not again:
+            texts.append(to_text(each, quiet=quiet, verbose=verbose))
+        else:
+            lines = [*subject_lines(subject, whole=False), *diagnostic_lines(each.diagnostics, verbose=verbose)]
+            texts.append("".join(f"{visible(line)}\n" for line in lines))
+    return "".join(texts)
 
 
 def _left_out(others: tuple[Diagnostic, ...], options: argparse.Namespace) -> str:
@@ -348,7 +362,7 @@ def _confirmed(
         options.quiet = False
         _show_outcomes([*first, replace(last, diagnostics=tuple(problems))], options, others)
         return False
-    say("".join([*map(to_text, seen), _left_out(others, options)]), flush=True)
+    say(_texts(seen) + _left_out(others, options), flush=True)
     if named and options.yes:
         return True
     try:

@@ -210,8 +210,8 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
     ]
 
 
-def subject_lines(subject: ApprovalSubject) -> list[str]:
-    """What an approver has to see before signing: the change and why it is gated, the whole plan, and what it is bound to."""
+def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:
+    """What an approver has to see: the change and why it is gated, and if `whole` also the plan, with what it is bound to."""
     plan, target = subject.plan, subject.target
     change = plan.change(subject.address)
     action = "change" if change is None else change.action.value
@@ -219,10 +219,10 @@ def subject_lines(subject: ApprovalSubject) -> list[str]:
     lines = [f"cluster approve: {action} {subject.address}{place}"]
     gates = [need for need in plan.approvals_required if need.resource == subject.address]
     lines += [line for need in gates for line in (f"  because: {need.reason}", f"  so far: {need.words}")]
-    if target is not None:
+    if whole and target is not None:
         lines.append(f"  commit {subject.head}, folder {target.path} {subject.tree}, onto {target.ref}")
-    lines.append(f"  plan {plan.digest}: {_counts(plan)}")
-    return [*lines, *(f"  {line}" for line in (*change_lines(plan), *access_words(plan)))]
+    shown = (f"plan {plan.digest}: {_counts(plan)}", *change_lines(plan), *access_words(plan)) if whole else ()
+    return [*lines, *(f"  {line}" for line in shown)]
 
 
 def change_lines(plan: Plan) -> list[str]:

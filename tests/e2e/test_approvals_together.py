@@ -91,6 +91,29 @@ def _waiting(loop: Loop) -> list[str]:
     return [each["cluster"] for each in clusters if not each["in_sync"]]
 
 
+def test_a_plan_of_which_two_changes_need_an_approval_is_shown_once(both: Loop) -> None:
+    """Each change is shown with its gate, and the plan of both below them, also on a terminal."""
+    files = {**SHORTER, "cluster/cluster.yaml": WITHOUT_LEGACY}
+    both.move("refs/heads/both", both.commit("alice", files))
+    two = ("approve", "trust.brain", "graph.legacy", "--cluster", "brain", "--request", "1")
+    shown = both.gitops("bob", *two, check=False)
+    _, typed_at = typed(both, "bob", "no", *two)
+    for text in (shown.text, typed_at):
+        heads = [
+            text.index(f"cluster approve: {what} in production/brain")
+            for what in ("update trust.brain", "delete graph.legacy")
+        ]
+        assert heads == sorted(heads), text
+        assert text.count("  because: ") == text.count("  so far: ") == 2
+        assert (
+            text.count("  plan "),
+            text.count("  commit "),
+            text.count("~ an approval lasts: 7 days -> 3 days"),
+        ) == (1, 1, 1)
+        assert text.index("  plan ") > heads[1]
+    assert _printed(shown.text)[1:3] == ["trust.brain", "graph.legacy"]
+
+
 @pytest.mark.parametrize(
     ("words", "answer", "signed"),
     [
