@@ -169,6 +169,15 @@ def applied(name: str) -> ApplyOutcome:
     return outcome
 
 
+def approved(outcome: ApplyOutcome) -> ApplyOutcome:
+    """The same apply with the approvals that its changes waited for."""
+    waited = Reason.APPROVAL_REQUIRED
+    changes = (
+        replace(c, disposition=Disposition.APPLIED, reason=None) if c.reason is waited else c for c in outcome.changes
+    )
+    return replace(outcome, changes=tuple(changes))
+
+
 def everything() -> PlanComment:
     """A plan comment with every part."""
     outcome = planned("plan_ok")
@@ -436,7 +445,9 @@ def comments() -> dict[str, str]:
         **_plans(),
         **_examples(),
         **_atomic(),
-        "apply": apply_comment(ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(GIVEN,))),
+        "apply": apply_comment(
+            ApplyComment(subject=SUBJECT, outcome=approved(applied("apply_ok")), approvals=(GIVEN,))
+        ),
         "apply_waits": apply_comment(
             ApplyComment(subject=SUBJECT, outcome=applied("apply_ok"), approvals=(replace(MISSING, may=("bob",)),))
         ),
@@ -445,7 +456,9 @@ def comments() -> dict[str, str]:
             ApplyComment(
                 subject=SUBJECT,
                 outcome=replace(
-                    failed, entry_id="7c" * 20, results=(NodeResult("a|b", NodeOutcome.INDETERMINATE), *failed.results)
+                    approved(failed),
+                    entry_id="7c" * 20,
+                    results=(NodeResult("a|b", NodeOutcome.INDETERMINATE), *failed.results),
                 ),
                 approvals=(GIVEN,),
                 debts=(DEBT,),

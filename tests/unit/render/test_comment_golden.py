@@ -122,6 +122,13 @@ def test_the_missing_approval_of_a_change_is_a_check_and_not_repeated_with_the_c
     assert "an approval is missing" not in body
 
 
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_no_comment_says_of_one_resource_that_its_approval_is_good_and_missing(name):
+    good = re.findall(r"\| approval of `(\S+)` \| good \|", FILES[name])
+    missing = re.findall(r"^- \*\*\S+ `(\S+)`: .*an approval is missing", FILES[name], re.MULTILINE)
+    assert not set(good) & set(missing)
+
+
 def test_an_emergency_is_shown_as_one():
     row = "| approval of `graph.legacy` | good | signed by `bob@example.com` alone, in an emergency |"
     assert row in FILES["example_emergency.md"]
