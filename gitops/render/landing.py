@@ -15,6 +15,8 @@ __all__ = ["LANDS_WHOLE", "classes_of", "landing_lines", "landing_rows"]
 LANDS_WHOLE = "whole or not at all; what is not listed here is prepared first, and taken back if something fails"
 
 _NAMES = 20
+# What people read of a class; a staged change is listed only if it is a migration in halves.
+_WHEN = {Effect.STAGE: "in halves", Effect.PIVOT: "last before the commit", Effect.FINISH: "after the commit"}
 
 
 def classes_of(plan: Plan) -> Mapping[Address, Classified]:
@@ -31,8 +33,8 @@ def classes_of(plan: Plan) -> Mapping[Address, Classified]:
 def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     """What is not simply staged in an atomic run of a plan, grouped by its class and the reason for that.
 
-    Each has the `effect`, the `reason` and the `resources`. Several of effect `pivot` are carried out in as many `parts`, and
-    `note` says so below the first of them.
+    Each has the `effect`, `when` it is carried out in words, the `reason` and the `resources`. Several of effect `pivot` are
+    carried out in as many `parts`, and `note` says so below the first of them.
     """
     kept = {node.address for node in plan.graph.nodes}
     found: dict[tuple[Effect, str], list[Address]] = {}
@@ -48,6 +50,7 @@ def landing_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
         rows.append(
             {
                 "effect": effect.value,
+                "when": _WHEN[effect],
                 "reason": reason,
                 "resources": tuple(sorted(names)),
                 "parts": parts if pivot else 1,
@@ -64,6 +67,6 @@ def landing_lines(plan: Plan) -> list[str]:
     for row in rows:
         names = row["resources"]
         more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        lines.append(f"    {row['effect']} {', '.join(names[:_NAMES])}{more}: {row['reason']}")
+        lines.append(f"    {row['when']}: {', '.join(names[:_NAMES])}{more}: {row['reason']}")
         lines += [f"      {row['note']}"] if row["note"] else []
     return lines
