@@ -45,7 +45,8 @@ def promotion(project: Project, source: ClusterRule, position: LedgerPosition, t
     `promotion_refused`.
     """
     if source.name == target.name:
-        raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself: name two clusters")
+        fix = f"name two clusters: gitops promote {source.name} CLUSTER"
+        raise UsageError(Code.USAGE_ERROR, f"{source.name} cannot be promoted to itself", fix=fix)
     declared = declared_rule(project.config(), target.name)
     base = None if declared is None else project.head_of(declared.ref)
     if declared is None or base is None:

@@ -100,15 +100,16 @@ def approve(options: argparse.Namespace) -> ApproveOutcome | int:
 
 def _check_approve(options: argparse.Namespace) -> None:
     """Raises UsageError `usage_error` for options that contradict each other."""
-    problem = ""
+    problem, fix = "", "name one change: gitops approve ADDRESS --break-glass --reason TEXT"
     if options.break_glass != (options.reason is not None):
         problem = "--break-glass and --reason must be used together"
     elif options.all and (options.plan or options.rows or options.break_glass):
         problem = "--all cannot be combined with --plan, --rows or --break-glass"
+        fix = "leave them out: gitops approve --all; or name the changes: gitops approve ADDRESS"
     elif options.break_glass and len(options.resources) > 1:
-        problem = "--break-glass approves one change: name one"
+        problem = "--break-glass approves one change"
     if problem:
-        raise UsageError(Code.USAGE_ERROR, problem)
+        raise UsageError(Code.USAGE_ERROR, problem, fix=fix)
     _check_yes(options, options.plan, "--plan")
 
 
@@ -118,7 +119,9 @@ def _approve_in_folder(options: argparse.Namespace) -> ApproveOutcome | int:
     from gitops.approving.approve import review
 
     if options.reason is not None:
-        raise UsageError(Code.USAGE_ERROR, "an emergency approval needs a ledger branch, which records its debt")
+        detail = "an emergency approval needs a ledger branch, which records its debt"
+        fix = "leave out --break-glass and --reason: gitops approve ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     if len(options.resources) != 1:
         raise UsageError(
             Code.USAGE_ERROR,
@@ -151,7 +154,8 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
         cluster, _, text = word.rpartition("/")
         address = Address(text)
         if cluster and options.cluster not in (None, cluster):
-            raise UsageError(Code.USAGE_ERROR, f"{word} is not of --cluster {options.cluster}")
+            fix = f"leave out --cluster {options.cluster}"
+            raise UsageError(Code.USAGE_ERROR, f"{word} is not of --cluster {options.cluster}", fix=fix)
         if not cluster and options.cluster is None and address.kind in _NAMED_BY_CLUSTER and address.name in known:
             cluster = address.name
         rule = local.rule(cluster or options.cluster, options.config)
@@ -161,7 +165,8 @@ def _named(options: argparse.Namespace, local: LocalProject) -> list[_Chosen]:
     try:
         seen = {word: int(number) for word, number in rows.items()}
     except ValueError as error:
-        raise UsageError(Code.USAGE_ERROR, "--rows takes a number") from error
+        fix = "copy it from what the command shows without --rows: gitops approve ADDRESS"
+        raise UsageError(Code.USAGE_ERROR, "--rows takes a number", fix=fix) from error
     return [
         replace(each, change=replace(each.change, plan_digest=plans.get(each.cluster), rows=seen.get(each.word)))
         for each in found.values()
@@ -383,4 +388,5 @@ def _on_terminal(options: argparse.Namespace) -> bool:
 
 def _check_yes(options: argparse.Namespace, named: str | list[str] | None, option: str) -> None:
     if options.yes and named is None:
-        raise UsageError(Code.USAGE_ERROR, f"--yes needs {option}: name what you have seen")
+        fix = f"see it first: the command without --yes shows what it signs, and prints the {option} to name"
+        raise UsageError(Code.USAGE_ERROR, f"--yes needs {option}: name what you have seen", fix=fix)

@@ -251,7 +251,8 @@ def _since(local: LocalProject, head: str, text: str | None) -> str | None:
         return chain[int(text) - 1]
     found = [commit for commit in chain if len(text) >= _MIN_PREFIX and commit.startswith(text.lower())]
     if len(found) != 1:
-        raise UsageError(Code.USAGE_ERROR, f"--since {text}: the ledger has no such entry; it has {len(chain)}")
+        detail = f"--since {text}: the ledger has no such entry; it has {len(chain)}"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="list the entries: gitops log")
     return found[0]
 
 

@@ -35,7 +35,16 @@ from gitops.git.port import Person
 from gitops.render.characters import visible
 from gitops.render.comment import apply_comment, plan_summary, refusal_comment
 from gitops.render.comment_inputs import ApplyComment, PlanComment
-from gitops.wiring.forge import LOCAL, choose_forge, job_kind, open_forge, remote_login, run_address, secrets_of
+from gitops.wiring.forge import (
+    LOCAL,
+    UNAUTHENTICATED,
+    choose_forge,
+    job_kind,
+    open_forge,
+    remote_login,
+    run_address,
+    secrets_of,
+)
 
 if TYPE_CHECKING:
     from gitops.forge.client import Traffic
@@ -109,7 +118,8 @@ def _event(options: argparse.Namespace, environ: Mapping[str, str], kind: str) -
         return ManualEvent((("mode", mode),))
     if kind == LOCAL or (not options.event and job_kind(environ) != kind):
         if options.event:
-            raise UsageError(Code.USAGE_ERROR, "name the forge of the event with --forge")
+            fix = f"name it: --forge {'|'.join(FORGES)}"
+            raise UsageError(Code.USAGE_ERROR, "the forge of the event is not known", fix=fix)
         return ManualEvent()
     row = FORGES[kind]
     file = options.event or environ.get(row.event_file)
@@ -147,7 +157,8 @@ def _bot(
     remote = local.setting(f"remote.{options.remote or 'origin'}.url")
     found = choose_forge(kind, environ, local.setting, rule, remote)
     if found.silent and verb in _NEED_TOKEN:
-        raise UsageError(Code.USAGE_ERROR, f"gitops bot {verb} has no token for the forge: set GITOPS_TOKEN")
+        detail = f"gitops bot {verb} has no token for the forge"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=UNAUTHENTICATED)
     forge: Forge
     traffic: Traffic | None = None
     if found.kind == LOCAL:

@@ -13,7 +13,18 @@ from gitops.bot.changes import brings_nothing, trees_differ
 from gitops.changesets.answer import Answer, Until
 from gitops.changesets.stream import StreamItem
 from gitops.cli.cluster import apply, folder_of, project_of
-from gitops.cli.shared import FAILED, OK, actor_of, say, say_coloured, say_lines, say_report, show_error, show_form
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    UNWRITTEN,
+    actor_of,
+    say,
+    say_coloured,
+    say_lines,
+    say_report,
+    show_error,
+    show_form,
+)
 from gitops.cluster.changesets import (
     BringsNothing,
     Pacing,
@@ -220,7 +231,7 @@ def _runs(ledger: LedgerStore, records: Sequence[Changeset], file: str, problems
             Path(file).write_text(to_gantt(run))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "this is not a file name"
-            raise UsageError(Code.USAGE_ERROR, f"--gantt {file}: {reason}") from error
+            raise UsageError(Code.USAGE_ERROR, f"--gantt {file}: {reason}", fix=UNWRITTEN) from error
     return found
 
 

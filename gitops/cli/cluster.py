@@ -244,9 +244,8 @@ def import_cluster(options: argparse.Namespace) -> VerbOutcome:
     actor, project = actor_of(options), project_of(options)
     if project is None:
         if options.adopt:
-            raise UsageError(
-                Code.USAGE_ERROR, "--adopt is for ledger branches: the ledger of a folder is in its storage"
-            )
+            detail = "--adopt is for ledger branches: the ledger of a folder is in its storage"
+            raise UsageError(Code.USAGE_ERROR, detail, fix="leave out --adopt: gitops import")
         return run(folder_of(options, actor))
     project.person()
     project.adopting = options.adopt

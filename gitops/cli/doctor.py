@@ -22,7 +22,7 @@ _PROGRESS = 10  # attacks
 def doctor(options: argparse.Namespace) -> int:
     """`gitops doctor`. Exits 1 for errors, with `--strict` for warnings too, with `--attack` if an attack was not stopped."""
     if options.only and not options.attack:
-        raise UsageError(Code.USAGE_ERROR, "--only names attacks: use it with --attack")
+        raise UsageError(Code.USAGE_ERROR, "--only names attacks", fix="gitops doctor --attack --only NAME")
     kind = options.forge or job_kind(os.environ) or LOCAL
     local = open_project(options, login=partial(remote_login, kind, os.environ))
     if options.attack:
@@ -58,7 +58,8 @@ def _attack(local: LocalProject, options: argparse.Namespace) -> int:
         raise UsageError(Code.USAGE_ERROR, f"unknown attack {', '.join(unknown)}; known: {known}")
     config = local.project.config()
     if config.ledger.store == "directory":
-        raise UsageError(Code.USAGE_ERROR, "the ledger is a folder, which has no signed approvals or entries to attack")
+        detail = "the ledger is a folder, which has no signed approvals or entries to attack"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="examine the setup without attacks: gitops doctor")
     hosted = (options.forge or config.forge.kind or job_kind(os.environ) or LOCAL) != LOCAL
 
     def on_result(done: int, total: int) -> None:

@@ -25,7 +25,8 @@ def repair(options: argparse.Namespace) -> int:
     Raises UsageError `usage_error`, `actor_required`, GitopsError `ledger_repair_refused`, and as the ledger does.
     """
     if (options.old is None) != (options.new is None):
-        raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together")
+        fix = "without both it shows the damage and the command that repairs it: gitops ledger repair"
+        raise UsageError(Code.USAGE_ERROR, "--from and --to must be used together", fix=fix)
     local = open_project(options)
     rule = local.rule(options.cluster)
     ledger = repair_ledger(local, rule)

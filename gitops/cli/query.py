@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gitops.cli.graph.query import is_textual, parse_value, print_rows, read_parameters, read_small, row_format
+from gitops.cli.graph.query import (
+    UNREAD_PARAMETERS,
+    is_textual,
+    parse_value,
+    print_rows,
+    read_parameters,
+    read_small,
+    row_format,
+)
 from gitops.cli.shared import OK, USAGE, say, show_form
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -126,7 +134,7 @@ def _parameters(options: argparse.Namespace, known: Callable[[], _Types]) -> dic
     """The values of `--params` and `--param`, which become what the types of the query say."""
     values = read_parameters(options.params)
     if not isinstance(values, dict):
-        raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
+        raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=UNREAD_PARAMETERS)
     types = known() if options.param else {}
     for each in options.param:
         name, equals, value = each.partition("=")

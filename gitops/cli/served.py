@@ -25,7 +25,7 @@ from gitops.forge.port import Forge
 from gitops.forge.registry import FORGES
 from gitops.server.api import ApiToken, ServedCluster
 from gitops.server.deliveries import WebhookFormat, repository_key
-from gitops.wiring.forge import LOCAL, ForgeChoice, choose_forge, open_forge, remote_login
+from gitops.wiring.forge import LOCAL, UNAUTHENTICATED, ForgeChoice, choose_forge, open_forge, remote_login
 from gitops.wiring.project import LocalProject
 
 __all__ = ["ServedRepository", "WatchedForge", "open_cluster", "read_tokens", "server_environment", "webhook_format"]
@@ -81,8 +81,7 @@ class ServedRepository:
             raise UsageError(Code.USAGE_ERROR, f"the forge of {path} is not known", fix=fix)
         local, found = self._open()
         if found.token is None:
-            fix = "set GITOPS_TOKEN to a token of the bot's account"
-            raise UsageError(Code.USAGE_ERROR, "the server has no token for the forge", fix=fix)
+            raise UsageError(Code.USAGE_ERROR, "the server has no token for the forge", fix=UNAUTHENTICATED)
         local.person()
         self.token = found.token
         self.name = repository_key(self.kind, found.project)

@@ -25,7 +25,8 @@ def play(options: argparse.Namespace) -> int:
     if options.from_audit is not None:
         return _replay(options)
     if options.last is not None:
-        raise UsageError(Code.USAGE_ERROR, "--last is about what a target recorded: use it with --from-audit")
+        fix = "gitops strategies simulate --from-audit --last 7d"
+        raise UsageError(Code.USAGE_ERROR, "--last is about what a target recorded", fix=fix)
     found = Diagnostics()
     scenario = _scenario(options.scenario, found)
     against = None if options.against is None else _scenario(options.against, found)
@@ -51,7 +52,7 @@ def _replay(options: argparse.Namespace) -> int:
 
     if options.against is not None:
         detail = "--against compares scenarios: --from-audit compares the declared strategies with the applied ones"
-        raise UsageError(Code.USAGE_ERROR, detail)
+        raise UsageError(Code.USAGE_ERROR, detail, fix="leave out --against")
     name = re.compile(rf"\A{re.escape(options.from_audit)}\Z") if options.from_audit else None
     workspace = planning_workspace(argparse.Namespace(**vars(options), request=None))
     last = options.last or timedelta(days=_DAYS)

@@ -88,14 +88,14 @@ def down(options: argparse.Namespace) -> int:
         from gitops.cli.revert import down_to
 
         if options.write is not None:
-            raise UsageError(
-                Code.USAGE_ERROR, "--write needs a graph, or two files; to propose a plan back: gitops revert ENTRY"
-            )
+            fix = "to propose a plan back: gitops revert ENTRY"
+            raise UsageError(Code.USAGE_ERROR, "--write needs a graph, or two files", fix=fix)
         return down_to(options)
     from gitops.render.migration import down_form, down_text
 
     if options.show_graph:
-        raise UsageError(Code.USAGE_ERROR, "--show-graph needs --to ENTRY, without a graph and without --from")
+        detail = "--show-graph needs --to ENTRY, without a graph and without --from"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="gitops down --to ENTRY --show-graph")
     named, printed = (options.old is not None, options.new is not None), options.write == "-"
     if options.json and printed:
         raise UsageError(Code.USAGE_ERROR, "--json and --write - both print; leave one out")
@@ -104,7 +104,8 @@ def down(options: argparse.Namespace) -> int:
 
         outcome = down_between(FolderTree(".", confined=False), options.old, options.new)
     elif any(named) or options.graph is None:
-        raise UsageError(Code.USAGE_ERROR, "name a graph, two files with --from and --to, or an entry with --to alone")
+        fix = "gitops down GRAPH; or gitops down --from FILE --to FILE; or gitops down --to ENTRY"
+        raise UsageError(Code.USAGE_ERROR, "the command line does not say what to plan back", fix=fix)
     else:
         from gitops.cli.cluster import planning_workspace
         from gitops.cluster.down import down_of_graph

@@ -165,7 +165,9 @@ def _variables(folder: Path) -> Mapping[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         return os.environ
     except OSError as error:
-        raise UsageError(Code.USAGE_ERROR, system_reason(error, path)) from error
+        raise UsageError(
+            Code.USAGE_ERROR, system_reason(error, path), fix="make it a file that you may read"
+        ) from error
     return {**parse_env(data, str(path)), **os.environ}
 
 

@@ -36,6 +36,7 @@ from gitops.language.text import LanguageError, SourceText
 from gitops.language.yaml import shown
 
 _SCHEMA, _QUERIES = ".pg", ".gq"
+_AGAINST = f"gitops lint --schema SCHEMA{_SCHEMA} FILE{_QUERIES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +190,14 @@ class _LintRun:
     def check_against(self, schema: str, paths: Sequence[str]) -> None:
         """Check query files against one schema, without a cluster."""
         if not schema.endswith(_SCHEMA):
-            raise UsageError(Code.USAGE_ERROR, f"{schema} is not a schema (.pg)")
+            raise UsageError(Code.USAGE_ERROR, f"{schema} is not a schema (.pg)", fix=_AGAINST)
         files = self._named_files(paths, _QUERIES)
         if not files and not self._diagnostics.has_errors:
-            raise UsageError(Code.USAGE_ERROR, "--schema needs the query files to check against it")
+            raise UsageError(Code.USAGE_ERROR, "--schema needs query files to check against it", fix=_AGAINST)
         self._compile(schema)
         for path in files:
             if not path.endswith(_QUERIES):
-                raise UsageError(Code.USAGE_ERROR, f"{path} is not a query file (.gq)")
+                raise UsageError(Code.USAGE_ERROR, f"{path} is not a query file (.gq)", fix=_AGAINST)
             self._check_pair(schema, path)
 
     def outcome(self) -> LintOutcome:

@@ -28,15 +28,15 @@ def parse_env(data: bytes, place: str) -> Mapping[str, str]:
     try:
         lines = data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UsageError(Code.USAGE_ERROR, f"{place} is not UTF-8 text") from None
+        raise UsageError(Code.USAGE_ERROR, f"{place} is not UTF-8 text", fix="save it as UTF-8") from None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.match(line.strip())
         if match is None:
-            detail = f"{place}:{number} is not NAME=VALUE: write a value with other characters between single quotes"
-            raise UsageError(Code.USAGE_ERROR, detail)
+            fix = "write a value with spaces or quotes between single quotes: NAME='VALUE'"
+            raise UsageError(Code.USAGE_ERROR, f"{place}:{number} is not NAME=VALUE", fix=fix)
         if match[1] in found:
-            raise UsageError(Code.USAGE_ERROR, f"{place}:{number} sets {match[1]} again")
+            raise UsageError(Code.USAGE_ERROR, f"{place}:{number} sets {match[1]} again", fix="delete one of the lines")
         found[match[1]] = next(each for each in (*match.groups()[1:], "") if each is not None)
     return found

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gitops.wiring.system import Setting
 
 LOCAL = "local"
+UNAUTHENTICATED = "set GITOPS_TOKEN to a token of the bot's account"
+"""What to do where a forge is known and its token is not."""
+
 _TRUE = ("1", "true")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # What GitLab's runner writes into the address of the remote: a login that may read and, as a rule, not push.
@@ -77,7 +80,8 @@ def choose_forge(
         return ForgeChoice(LOCAL)
     base = _address(kind, environ, setting)
     if base is None:
-        raise UsageError(Code.USAGE_ERROR, f"the address of {kind} is not known: set git config gitops.forgeUrl")
+        fix = "set it: git config gitops.forgeUrl https://HOST"
+        raise UsageError(Code.USAGE_ERROR, f"the address of {kind} is not known", fix=fix)
     project = next((environ[name] for name in FORGES[kind].project if environ.get(name)), None)
     project = project or (rule.project if rule is not None else None)
     if not project:
@@ -97,7 +101,7 @@ def open_forge(choice: ForgeChoice, pause: Callable[[float], None], clock: Clock
     from gitops.forge.client import WebClient, forge_service
 
     if choice.token is None:
-        raise UsageError(Code.USAGE_ERROR, "the bot has no token: set GITOPS_TOKEN")
+        raise UsageError(Code.USAGE_ERROR, "the bot has no token for the forge", fix=UNAUTHENTICATED)
     row = FORGES[choice.kind]
     headers = {"Authorization": choice.token.prefixed(row.scheme)}
     client = WebClient(forge_service(choice.base, headers, row.writes_a_minute), pause, clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,7 +65,9 @@ def open_checkout(folder: str) -> Checkout:
         raise UsageError(Code.USAGE_ERROR, f"{folder} is a bare repository: run this in a clone of it")
     if os.path.realpath(repository.work_tree) != root:
         raise UsageError(
-            Code.USAGE_ERROR, f"gitops.yaml is at the root of the repository: run this in {repository.work_tree}"
+            Code.USAGE_ERROR,
+            f"{folder} is not the root of the repository, where gitops.yaml is",
+            fix=f"run this at its root: cd {shlex.quote(repository.work_tree)}",
         )
     git = GitProgram(repository.git_dir, as_user=True)
     url = git.config("remote.origin.url")
@@ -137,7 +140,8 @@ def open_staged(environ: Mapping[str, str]) -> tuple[GitReader, str, bool]:
         "config", "--type=bool", "--get", "--", "gitops.formatCheck"
     )
     if not answer.ok and answer.status != _NOT_SET:
-        raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false")
+        fix = "git config gitops.formatCheck true"
+        raise UsageError(Code.USAGE_ERROR, "git config gitops.formatCheck must be true or false", fix=fix)
     # The index that git prepared for this commit is not always the repository's own.
     index = environ.get("GIT_INDEX_FILE")
     extra = {} if index is None else {"GIT_INDEX_FILE": os.path.abspath(index)}  # noqa: PTH100 - links stay as they are

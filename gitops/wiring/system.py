@@ -66,7 +66,8 @@ def share_files(setting: str | None) -> None:
         # A folder can be entered by those who may read it.
         os.umask(0o777 & ~(files | (files & 0o444) >> 2))
     else:
-        raise UsageError(Code.USAGE_ERROR, f"git config core.sharedRepository cannot be {setting!r}")
+        fix = "git config core.sharedRepository group; or umask, all or an octal number"
+        raise UsageError(Code.USAGE_ERROR, f"git config core.sharedRepository cannot be {setting!r}", fix=fix)
 
 
 class SystemClock:

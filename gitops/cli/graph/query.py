@@ -32,6 +32,9 @@ from gitops.render.graph_rows import csv_lines, key_value_lines
 from gitops.wiring.stores import cache_folder, open_embedder
 from gitops.wiring.system import SystemClock
 
+UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each parameter: --param NAME=VALUE'
+"""What to do about parameters that cannot be read."""
+
 _MIB = 2**20
 
 
@@ -183,7 +186,7 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
                 Code.USAGE_ERROR, detail, fix=fix or f"leave out --param: {checked.name} has no parameters"
             )
         if not isinstance(values, dict):
-            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object")
+            raise UsageError(Code.USAGE_ERROR, f"{options.params} is not a JSON object", fix=UNREAD_PARAMETERS)
         kind = checked.params[name]
         values[name] = parse_value(value, textual=is_textual(kind), nullable=kind.nullable)
     try:
@@ -201,7 +204,7 @@ def read_parameters(file: str | None) -> Any:
     try:
         return {} if file is None else json.loads(read_small(file))
     except (ValueError, RecursionError) as error:
-        raise UsageError(Code.USAGE_ERROR, f"{file} is not JSON: {error}") from None
+        raise UsageError(Code.USAGE_ERROR, f"{file} is not JSON: {error}", fix=UNREAD_PARAMETERS) from None
 
 
 def is_textual(kind: PropType) -> bool:
