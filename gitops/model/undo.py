@@ -11,12 +11,12 @@ from gitops.model.address import Address
 class Undo(StrEnum):
     """What becomes of a change that is undone; each is worse than the one before it.
 
-    REVERSIBLE: all is as it was. RESTORABLE: data is missing, and an earlier version of the graph that is kept has it. UNKNOWN:
-    the versions of the graph cannot be read here. LOST: data is missing, and no version has it. IRREVERSIBLE: the change itself
-    cannot be undone.
+    COMPLETE: all is as it was. RESTORABLE: data is missing, and an earlier version of the graph that is kept has it. UNKNOWN:
+    the versions of the graph cannot be read here. LOST: data or versions are missing, and no version has them. IRREVERSIBLE: the
+    change itself cannot be undone. Whether a later plan can undo the plan back again is its gates' to say.
     """
 
-    REVERSIBLE = "reversible"
+    COMPLETE = "complete"
     RESTORABLE = "restorable"
     UNKNOWN = "unknown"
     LOST = "lost"
@@ -54,4 +54,4 @@ class Undoing:
     @property
     def undo(self) -> Undo:
         """That of its worst part."""
-        return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.REVERSIBLE)
+        return max((part.undo for part in self.parts), key=lambda undo: undo.rank, default=Undo.COMPLETE)

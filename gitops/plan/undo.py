@@ -2,7 +2,7 @@
 
 A text comes back as it was. A schema comes back, and what a migration drops goes with its data: a type or a property that is
 added again is empty, and one that was added since goes with what was written to it. Either is restorable while a version of the
-graph has the data. A deleted graph has no versions any more.
+graph has the data. A deleted graph has no versions any more, also where it was empty at last.
 
 The order of undoing is that of doing, turned around: what depends on a change is undone before it.
 """
@@ -64,12 +64,16 @@ def _parts(change: Change, kept: KeptData | None) -> Iterator[UndonePart]:
     if kind is Kind.GRAPH and change.action is Action.CREATE:
         words = "it comes back empty: what deleted it removed its rows and its versions"
         yield UndonePart(change.address.name, Undo.LOST, words)
-    elif kind is Kind.GRAPH and change.action is Action.DELETE and (seen is None or seen.rows):
+    elif kind is Kind.GRAPH and change.action is Action.DELETE:
         rows = None if seen is None else seen.rows
-        words = f"its {'' if rows is None else f'{rows} '}rows go, and no version of it is left"
+        what = "it has no rows" if rows == 0 else f"its {'' if rows is None else f'{rows} '}rows go"
+        words = f"{what}, and no version of it is left"
         yield UndonePart(change.address.name, Undo.LOST, words, rows=rows)
     elif kind is Kind.RESTORE and change.action is Action.DELETE:
         words = "the rows that it brought back stay; those that they replaced are in the version before it"
+        yield UndonePart(change.address.name, Undo.RESTORABLE, words)
+    elif kind is Kind.RESTORE:
+        words = "the rows that its types have now are replaced; the version before it keeps them"
         yield UndonePart(change.address.name, Undo.RESTORABLE, words)
     elif kind is Kind.SCHEMA and change.action is Action.UPDATE:
         yield from _of_migration(change, kept)

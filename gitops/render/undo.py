@@ -21,7 +21,7 @@ def undo_counts(plan: Plan) -> str:
 
 def undo_rows(plan: Plan) -> tuple[dict[str, Any], ...]:
     """One row for each change that does not simply come back, the worst first: its `resource`, its class and its lines."""
-    worse = [each for each in plan.undoings if each.undo is not Undo.REVERSIBLE]
+    worse = [each for each in plan.undoings if each.undo is not Undo.COMPLETE]
     return tuple(
         {
             "resource": each.resource,

@@ -115,6 +115,6 @@ def test_a_folder_goes_back_to_a_commit_of_its_repository(tmp_path, capsys):
     assert main(["down", "--to", commit, "--config", str(folder)]) == 0
     told = capsys.readouterr().out
     assert "drop property `Person.city`" in told
-    assert "  going back: 1 reversible\n" in told
+    assert "  going back: 1 complete\n" in told
     assert main(["down", "--to", "3", "--config", str(folder)]) == 2
     assert "a ledger in a folder keeps no entries" in capsys.readouterr().err

@@ -44,14 +44,14 @@ def test_the_plan_back_says_what_comes_back_and_undoes_what_depends_on_a_change_
         dropped.gitops("bot", "down", "--to", "5", "--cluster", "brain", "--json", at=dropped.server).text
     )
     assert [(each["resource"], each["undo"]) for each in form["undoings"]] == [
-        ("query.notes.titles", "reversible"),
+        ("query.notes.titles", "complete"),
         ("schema.notes", "restorable"),
     ]
     (part,) = form["undoings"][1]["parts"]
     assert (part["name"], part["version"], part["rows"]) == ("Topic", 4, 5)
     assert form["undo_order"] == ["query.notes.titles", "schema.notes"]
     said = dropped.gitops("alice", "down", "--to", "5", "--show-graph").text
-    assert "  going back: 1 reversible, 1 unknown\n" in said
+    assert "  going back: 1 complete, 1 unknown\n" in said
     assert "query.notes.titles -> schema.notes [schema_query: notes]" in said
     # The commit that an entry applied is the same place, and the newest entry is where the cluster is.
     entries = json.loads(dropped.gitops("alice", "log", "--json").text)["entries"]
@@ -73,7 +73,7 @@ def test_a_revert_is_a_request_whose_comment_says_what_comes_back(dropped: Loop)
     message = dropped.program("alice", "git", "log", "-1", "--format=%B", "revert-brain-7").text
     assert "\nReverts-Entry: 7\nReverts-Changeset: chs-" in message
     comment = dropped.comment(1)
-    assert "### Going back\n\nChanges: 1 reversible, 1 restorable.\n" in comment
+    assert "### Going back\n\nChanges: 1 complete, 1 restorable.\n" in comment
     assert "- type `Topic` comes back empty: version 4 has 5 rows of it\n" in comment
 
     dropped.merge("carol", 1)
@@ -99,7 +99,7 @@ def test_the_revert_of_git_is_explained_too(dropped: Loop) -> None:
     dropped.program("alice", "git", "switch", "-q", "-c", "back", "origin/main")
     dropped.program("alice", "git", "revert", "--no-edit", "HEAD")
     dropped.program("alice", "git", "push", "-q", "origin", "back")
-    assert "Changes: 1 reversible, 1 restorable." in dropped.comment(1)
+    assert "Changes: 1 complete, 1 restorable." in dropped.comment(1)
 
 
 def test_what_cannot_be_taken_back_is_refused_with_the_next_step(dropped: Loop) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gitops.graph.port import HeldData, KeptData, MigrationPreview
 from gitops.model.address import Address
-from gitops.model.change import Action, Change, Disposition, Seen
+from gitops.model.change import Action, Change, Disposition, Seen, Tier
 from gitops.model.resource import Dependency
 from gitops.model.undo import Undo
 from gitops.plan.undo import data_names, undo_graph, undoings
@@ -41,7 +41,7 @@ RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Olde
             "lost",
             "type `Never` comes back empty: no version that is kept has its data",
         ),
-        (_step("add_type", "Never"), WHOLE, "reversible", ""),
+        (_step("add_type", "Never"), WHOLE, "complete", ""),
         (
             _step("add_type", "Gone"),
             None,
@@ -50,9 +50,9 @@ RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Olde
         ),
         (_property("add_property", "Gone", "nick"), KEPT, "lost", "property `Gone.nick` comes back empty: no version"),
         (_step("drop_type", "New"), KEPT, "restorable", "type `New` goes with what 3 rows have: version 9 keeps it"),
-        (_step("drop_type", "Empty"), KEPT, "reversible", ""),
+        (_step("drop_type", "Empty"), KEPT, "complete", ""),
         (_property("drop_property", "Older", "x"), KEPT, "restorable", "property `Older.x` goes with what 4 rows have"),
-        (_step("update_type_metadata", "Old"), None, "reversible", ""),
+        (_step("update_type_metadata", "Old"), None, "complete", ""),
         ({"kind": "unsupported_change", "entity": "node:Old", "reason": "why"}, KEPT, "irreversible", "why"),
     ],
 )
@@ -68,10 +68,18 @@ def test_a_graph_comes_back_empty_and_goes_for_good():
     empty = Change(GRAPH, Action.DELETE, "1" * 64, None, seen=Seen("A", 0, 3))
     text = Change(QUERY, Action.DELETE, "1" * 64, None)
     derived = Change(GRAPH, Action.UPDATE, "1" * 64, "2" * 64, disposition=Disposition.DERIVED)
-    restore = Change(Address("restore.g"), Action.DELETE, "1" * 64, None)
-    found = undoings([created, deleted, empty, text, derived, restore], {})
-    assert [each.undo.value for each in found] == ["lost", "lost", "reversible", "reversible", "restorable"]
-    assert found[1].parts[0].words == "its 12 rows go, and no version of it is left"
+    restored = Change(Address("restore.g"), Action.DELETE, "1" * 64, None)
+    restoring = Change(Address("restore.g"), Action.CREATE, None, "2" * 64)
+    found = undoings([created, deleted, empty, text, derived, restored, restoring], {})
+    assert [each.undo.value for each in found] == ["lost", "lost", "lost", "complete", "restorable", "restorable"]
+    assert [each.parts[0].words for each in found[1:3]] == [
+        "its 12 rows go, and no version of it is left",
+        "it has no rows, and no version of it is left",
+    ]
+
+
+def test_what_comes_back_and_whether_it_can_be_undone_have_different_words():
+    assert {each.value for each in Undo} & {each.value for each in Tier} == {"irreversible"}
 
 
 def test_what_a_migration_adds_is_asked_for():
