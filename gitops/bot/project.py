@@ -305,6 +305,7 @@ class Project:
                 touched=(lambda: False) if origins is None else origins.touched,
                 scope=scope,
                 declares=place.declares,
+                successor=place.successor,
                 stores_at=lambda there: tools.stores(rule, there.storage, there.home),
             ),
             accepted_schema=lambda graph, digest: self.accepted_schema(rule, graph, digest, position),
@@ -332,10 +333,9 @@ class Project:
             detail = f"the ledger records the cluster at another place than branch {place.rule.branch}, folder {place.rule.path}"
             raise GitopsError(Code.CLUSTER_CHANGE_PENDING, detail, path=cluster_address(target.cluster))
         commit = place.commit
-        applied = None if entry.source is None else entry.source.commit
+        applied, store = None if entry.source is None else entry.source.commit, self.tools.store
         if applied is None or applied == commit:
             return
-        store = self.tools.store
         if store.resolve(applied) is None:
             detail = f"the history of the branch lacks commit {applied[:12]}, which was applied last"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail)

@@ -36,7 +36,8 @@ class ClusterFolder:
     """Where the files of a workspace come from: the folder of `rule`, which is `tree`, in the tree `root` of `commit`.
 
     `declaring` is the `gitops.yaml` that counts, `elsewhere` whether it declares another place than the one in force. `declares`
-    gives where the cluster is declared, None where it was taken out, from the storage that the folder declares.
+    gives where the cluster is declared, None where it was taken out, from the storage that the folder declares. Of one that was
+    taken out `successor` is the new cluster in its place, if there is one.
     """
 
     rule: ClusterRule
@@ -46,6 +47,7 @@ class ClusterFolder:
     declaring: BotConfig
     elsewhere: bool
     declares: Callable[[str | None], ClusterScope | None]
+    successor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,10 @@ class Scopes:
             or rule_at_place(declared) != rule_at_place(rule)
             or declaring.repository not in (None, scope.target.repository)
         )
-        return ClusterFolder(chosen, commit, root, tree, declaring, elsewhere, declares)
+        new = None
+        if declared is None and scope is not None:
+            new = successor(config, declaring, scope, lambda path: self.storage(found.root, path))
+        return ClusterFolder(chosen, commit, root, tree, declaring, elsewhere, declares, new)
 
 
 def stores_in_force(
@@ -197,6 +202,24 @@ def declared_rule(config: BotConfig, name: str) -> ClusterRule | None:
     named = {rule.name: rule for rule in config.clusters}
     renamed = {rule.renamed_from: rule for rule in config.clusters}
     return named.get(name) or renamed.get(name)
+
+
+def successor(
+    config: BotConfig, declaring: BotConfig, gone: ClusterScope, storage_of: Callable[[str], str | None]
+) -> str | None:
+    """The cluster that `declaring` has and `config` lacks with the folder or the declared storage of one that goes.
+
+    `storage_of` gives the storage that a cluster folder declares.
+    """
+    known = {rule.name for rule in config.clusters}
+    for rule in declaring.clusters:
+        if rule.name in known or rule.renamed_from is not None:
+            continue
+        if (rule.path, rule.ref) == (gone.target.path, gone.target.ref):
+            return rule.name
+        if gone.storage is not None and storage_of(rule.path) == gone.storage:
+            return rule.name
+    return None
 
 
 def clusters_in_force(config: BotConfig, heads: Mapping[str, LedgerEntry]) -> tuple[ClusterRule, ...]:

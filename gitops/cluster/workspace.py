@@ -72,9 +72,9 @@ class Governance:
     be known here. `trust_files` are the files of keys and rules at the source commit (path to bytes) and `trust` what they say.
     `touched` says whether a commit since the newest entry changes the cluster, even if another takes it back.
     `changed_files` lists the files of the cluster folder that differ from another tree of it. `admit` raises a GitopsError if
-    the source commit must not be applied on top of the given view. `scope` is
-    where the newest entry records the cluster, None before the first one, `declares` where the configuration declares it, None
-    where it was taken out; its argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place.
+    the source commit must not be applied on top of the given view. `scope` is where the newest entry records the cluster, None
+    before the first one, `declares` where the configuration declares it, None where it was taken out (for a `successor`); its
+    argument is the storage that the cluster folder declares. `stores_at` opens the stores of a place.
     """
 
     target: ClusterTarget
@@ -91,6 +91,7 @@ class Governance:
     forge: str = ""
     knows_origins: Callable[[], bool] = lambda: True
     touched: Callable[[], bool] = lambda: False
+    successor: str | None = None
 
     def authors_for(self, change: Change) -> Authors:
         """The authors of a change; of one that no commit made there are none, and its approvers decide alone."""

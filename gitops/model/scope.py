@@ -61,10 +61,14 @@ class ClusterScope:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChange:
-    """What becomes of a cluster: `before` is None for one without a ledger; `after` None takes it out of `gitops.yaml`."""
+    """What becomes of a cluster: `before` is None for one without a ledger; `after` None takes it out of `gitops.yaml`.
+
+    `successor` is the name of a new cluster that takes the place of one that is taken out, so that a rename may be meant.
+    """
 
     before: ClusterScope | None
     after: ClusterScope | None
+    successor: str | None = None
 
     @property
     def cluster(self) -> str:
@@ -84,9 +88,12 @@ class ScopeChange:
             return () if after is None else tuple(f"{name}: {fact}" for name, fact in after.facts().items())
         was, count = before.facts(), f"{graphs} graph{' is' if graphs == 1 else 's are'}"
         if after is None:
+            name, new = was["name"], self.successor
+            rename = f"to rename {name} to {new}, add renamed_from: {name} to the entry of {new}: that keeps ledger and graphs"
             return (
                 f"{count} left in storage {was['storage']}, and governed by no ledger",
-                f"branch gitops/ledger/{was['name']} is left with its last entry",
+                f"branch gitops/ledger/{name} is left with its last entry",
+                *([rename] if new else []),
             )
         now = after.facts()
         lines = [f"{name}: {was[name]} becomes {now[name]}" for name in was if was[name] != now[name]]

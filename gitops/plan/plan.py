@@ -285,7 +285,8 @@ def _governed_changes(current: Session) -> tuple[TrustChange | None, ScopeChange
     governance, in_force = current.workspace.governance, current.view.trust
     if governance is None:
         return None, current.workspace.proposed_scope(current.desired.storage)
-    scope = ScopeChange(governance.recorded(current.view), governance.declares(current.desired.storage))
+    before, after = governance.recorded(current.view), governance.declares(current.desired.storage)
+    scope = ScopeChange(before, after, governance.successor)
     # Before the first entry no keys and rules are in force, so nothing changes them.
     if in_force is None:
         return None, scope

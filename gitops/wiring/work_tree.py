@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gitops.bot.project import Project
-from gitops.bot.scopes import declared_rule
+from gitops.bot.scopes import declared_rule, successor
+from gitops.config.cluster_yaml import load_header
+from gitops.config.folder import FolderTree
 from gitops.config.gitops_yaml import CONFIG_FILE, ClusterRule, parse_bot_config
 from gitops.model.scope import ClusterScope, ScopeChange
 
@@ -21,6 +23,11 @@ def proposed_scope(project: Project, work_tree: str, rule: ClusterRule, storage:
     declaring = parse_bot_config(file.read_bytes())
     declared = declared_rule(declaring, rule.name)
     if declared is None:
-        return ScopeChange(scope, None)
+
+        def storage_of(path: str) -> str | None:
+            header = load_header(FolderTree(str(Path(work_tree, path)), confined=True))[0]
+            return None if header is None else header.storage
+
+        return ScopeChange(scope, None, successor(project.config(), declaring, scope, storage_of))
     target = project.scopes.target(declared, project.head_of(rule.ref), declaring, scope.target.repository)
     return ScopeChange(scope, ClusterScope(target, storage, scope.home))

@@ -199,6 +199,18 @@ def test_a_cluster_is_taken_out_only_when_that_is_approved(loop: Loop) -> None:
     assert findings(loop) == []
 
 
+def test_a_new_name_without_the_former_one_is_pointed_to_the_key_that_keeps_the_ledger(loop: Loop) -> None:
+    clone, mind = loop.clone("alice"), RULE.replace("brain", "mind")
+    hint = "to rename brain to mind, add renamed_from: brain to the entry of mind: that keeps ledger and graphs"
+    loop.move("refs/heads/topic", loop.commit("carol", _rules("\n  " + mind)))
+    # Markdown shows a name with an underscore as code.
+    assert [hint in each.body.replace("`", "") for each in loop.book.comments(1)] == [True, False]
+    (clone / "gitops.yaml").write_text(CONFIG.replace(RULE, mind))
+    assert hint in loop.gitops("alice", "plan", "--config", str(clone / "cluster")).text
+    (clone / "gitops.yaml").write_text(CONFIG.replace(RULE, MOVES["name"]))
+    assert "that keeps ledger" not in loop.gitops("alice", "plan", "--config", str(clone / "cluster")).text
+
+
 def _rules(rules: str) -> dict[str, bytes | None]:
     return {"gitops.yaml": CONFIG.replace("\n  " + RULE, " " + rules).encode()}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gitops.bot.scopes import clusters_in_force, declared_rule
+from gitops.bot.scopes import clusters_in_force, declared_rule, successor
 from gitops.config.gitops_yaml import parse_bot_config
 from gitops.core.errors import GitopsError
 from gitops.model.approval import ClusterTarget
@@ -112,5 +112,27 @@ def test_a_change_says_what_is_left_behind() -> None:
         "2 graphs are left in storage default, and governed by no ledger",
         "branch gitops/ledger/brain is left with its last entry",
     )
+    assert ScopeChange(SCOPE, None, "mind").details(2)[2:] == (
+        "to rename brain to mind, add renamed_from: brain to the entry of mind: that keeps ledger and graphs",
+    )
     assert ScopeChange(None, SCOPE).details(0)[:2] == ("name: brain", "path: cluster")
     assert ScopeChange(SCOPE, None).recorded == replace(SCOPE, closed=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "storage", "expected"),
+    [
+        ("name: mind, path: cluster", None, "mind"),
+        ("name: mind, path: other", "s3://there/brain", "mind"),
+        ("name: mind, path: other", None, None),
+        ("name: mind, path: cluster, branch: release", None, None),
+        ("name: known, path: cluster", "s3://there/brain", None),
+        ("name: mind, path: cluster, renamed_from: known", "s3://there/brain", None),
+    ],
+)
+def test_a_new_cluster_in_the_place_of_one_that_goes_may_be_a_rename(
+    rule: str, storage: str | None, expected: str | None
+) -> None:
+    before = parse_bot_config(config("name: brain, path: cluster", "name: known, path: third"))
+    gone = replace(SCOPE, storage="s3://there/brain")
+    assert successor(before, parse_bot_config(config(rule)), gone, {"other": storage}.get) == expected
