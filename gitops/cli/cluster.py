@@ -115,7 +115,7 @@ def _show_plan(outcome: PlanOutcome, options: argparse.Namespace) -> int:
     else:
         show(outcome, options)
         if drawn:
-            say(f"\n{to_text(graph)}")
+            say(f"\n{to_text(graph, quiet=plan.republished)}")
     return OK if outcome.ok else FAILED
 
 

@@ -63,7 +63,7 @@ def down_to(options: argparse.Namespace) -> int:
         show_form(document | {"execution_graph": drawing} | problems)
     else:
         show(outcome, options)
-        say(f"\n{to_text(graph)}")
+        say(f"\n{to_text(graph, quiet=outcome.plan.republished)}")
     return OK if outcome.ok else FAILED
 
 

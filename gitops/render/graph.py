@@ -7,7 +7,8 @@ the diagram escapes every character except letters, digits and a few harmless si
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +19,7 @@ from gitops.model.node_kind import BARRIER_KIND, CHECK, DECISION, READINESS, REP
 from gitops.model.plan import Effect, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
 from gitops.plan.layers import cycles, layers, neighbours, order_test, restricted
 from gitops.render.characters import visible
+from gitops.render.text import count
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_ .:,-]")
 _LABEL = 60
@@ -65,26 +67,37 @@ def to_json(graph: ExecutionGraph, plan_digest: str | None = None, *, direction:
     }
 
 
-def to_text(graph: ExecutionGraph) -> str:
+def to_text(graph: ExecutionGraph, *, quiet: Collection[str] = ()) -> str:
     """Header with counts, cycles if there are any, edges with reasons, the layers with actions, and locks that nodes wait for.
 
-    A class is named unless it is `stage`, and a lock if it keeps nodes apart.
+    A class is named unless it is `stage`, and a lock if it keeps nodes apart. Of the nodes in `quiet`, which are queries that are
+    only published again, those of one graph share a line in each layer, and are one end of edges.
     """
     rounds, loops = layers(graph), cycles(graph)
-    sizes = f"{len(graph.nodes)} nodes, {len(graph.edges)} edges, {len(rounds)} layers, {len(loops)} cycles"
-    lines = [f"Execution graph: {sizes}"]
+    sizes = {"node": len(graph.nodes), "edge": len(graph.edges), "layer": len(rounds), "cycle": len(loops)}
+    lines = [f"Execution graph: {', '.join(count(number, noun) for noun, number in sizes.items())}"]
     for loop in loops:
         inside = [edge for edge in graph.edges if edge.before in loop and edge.after in loop]
-        lines += ["", "Cycle:", *_edge_lines(inside)]
-    if graph.edges:
-        lines += ["", "Edges:", *_edge_lines(graph.edges)]
+        lines += ["", "Cycle:", *_edge_lines(inside, {})]
     nodes = {node.id: node for node in graph.nodes}
     halved = {node.of for node in graph.nodes}
+    folded: dict[str, str] = {}
+    layer_lines: list[str] = []
     for number, layer in enumerate(rounds, start=1):
         members = sorted((nodes[name] for name in layer), key=lambda n: n.position)
-        titles = (f"  {node.title}{_class_of(node, halved=node.id in halved)}" for node in members)
-        lines += ["", f"Layer {number}:", *map(visible, titles)]
-    if locks := _lock_lines(graph):
+        again = Counter(_owner(node) for node in members if node.id in quiet)
+        titles = []
+        for node in members:
+            title = node.title
+            if node.id in quiet:
+                queries = count(again[owner := _owner(node)], "query", "queries")
+                title, folded[node.id] = f"re-publish {queries} of {owner}", f"{queries} of {owner}"
+            titles.append(visible(f"  {title}{_class_of(node, halved=node.id in halved)}"))
+        layer_lines += ["", f"Layer {number}:", *dict.fromkeys(titles)]
+    if graph.edges:
+        lines += ["", "Edges:", *_edge_lines(graph.edges, folded)]
+    lines += layer_lines
+    if locks := _lock_lines(graph, folded):
         lines += ["", "Locks:", *locks]
     return "\n".join(lines) + "\n"
 
@@ -210,8 +223,11 @@ def _alike(nodes: Sequence[ExecNode]) -> str:
     return f"{nodes[0].action.value} {len(nodes)} {kind[:-1] + 'ies' if kind.endswith('y') else kind + 's'}"
 
 
-def _edge_lines(edges: Sequence[ExecEdge]) -> list[str]:
-    return [visible(f"  {e.before} -> {e.after} [{e.reason}{f': {e.detail}' if e.detail else ''}]") for e in edges]
+def _edge_lines(edges: Sequence[ExecEdge], folded: Mapping[str, str]) -> list[str]:
+    """A line for each edge, and one for those alike of nodes that are `folded` under one name."""
+    ends = ((folded.get(e.before, e.before), folded.get(e.after, e.after), e) for e in edges)
+    lines = (f"  {one} -> {other} [{e.reason}{f': {e.detail}' if e.detail else ''}]" for one, other, e in ends)
+    return list(map(visible, dict.fromkeys(lines)))
 
 
 def _class_of(node: ExecNode, *, halved: bool) -> str:
@@ -222,7 +238,7 @@ def _class_of(node: ExecNode, *, halved: bool) -> str:
     return f" [{node.effect}{where}{', drops after the commit' if halved else ''}]"
 
 
-def _lock_lines(graph: ExecutionGraph) -> list[str]:
+def _lock_lines(graph: ExecutionGraph, folded: Mapping[str, str]) -> list[str]:
     """Each lock that keeps nodes apart which no edge keeps apart, with all that claim it in plan order."""
     holders: dict[str, list[tuple[ExecNode, LockClaim]]] = {}
     for node in graph.nodes:
@@ -233,7 +249,8 @@ def _lock_lines(graph: ExecutionGraph) -> list[str]:
     for key, found in sorted(holders.items()):
         pairs = (pair for pair in combinations(found, 2) if LockMode.EXCLUSIVE in (claim.mode for _, claim in pair))
         if any(not ordered(one.id, other.id) for (one, _), (other, _) in pairs):
-            names = (f"{node.id}{' (shared)' if claim.mode is LockMode.SHARED else ''}" for node, claim in found)
+            shared = ((node.id, " (shared)" if claim.mode is LockMode.SHARED else "") for node, claim in found)
+            names = dict.fromkeys(f"{folded.get(name, name)}{mode}" for name, mode in shared)
             lines.append(visible(f"  {key}: {', '.join(names)}"))
     return lines
 

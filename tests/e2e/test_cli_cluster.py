@@ -185,7 +185,7 @@ def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
     assert shown.startswith(plain)
     added = [line for line in shown.splitlines() if line.startswith("    +")]
     assert [line.split() for line in added if "city" in line] == [["+", "city:", "String?"]]
-    assert "\nExecution graph: 1 nodes" in shown
+    assert "\nExecution graph: 1 node, 0 edges, 1 layer, 0 cycles" in shown
     form = gitops.json(*at, "--diff", "--show-graph")
     assert [each["resources"] for each in form["diffs"]] == [["schema.knowledge"]]
     assert [node["id"] for node in form["execution_graph"]["nodes"]] == ["schema.knowledge"]
@@ -198,6 +198,22 @@ def test_a_plan_has_its_diff_and_its_graph_below_it(gitops, cluster, folder):
     assert gitops(*at, "--graph-format", "mermaid").startswith("flowchart LR")
     cluster.write("knowledge.pg", "node {")
     gitops(*at, "--detailed-exitcode", code=1)
+
+
+def test_the_graph_of_a_plan_folds_queries_that_are_only_published_again(gitops, cluster, folder):
+    one = "query q{0}() {{\n  match {{ $p: Person }}\n  return {{ $p.handle }}\n}}\n"
+    cluster.write("many.gq", "".join(map(one.format, range(3))))
+    cluster.graphs["knowledge"] = {f"q{n}": "many.gq" for n in range(3)}
+    cluster.save()
+    cluster.converge()
+    cluster.write("many.gq", "".join(map(one.format, range(4))))
+    cluster.graphs["knowledge"]["q3"] = "many.gq"
+    cluster.save()
+    shown = gitops("plan", "--config", folder, "--show-graph")
+    assert shown.rstrip().endswith(
+        "Execution graph: 4 nodes, 0 edges, 1 layer, 0 cycles\n\n"
+        "Layer 1:\n  re-publish 3 queries of knowledge\n  create query.knowledge.q3"
+    )
 
 
 def test_colours_are_for_terminals(gitops, cluster, folder):

@@ -58,7 +58,7 @@ def test_a_dry_run_draws_its_graph(ticks: Ticks, capsys: pytest.CaptureFixture[s
     only = ["strategies", "dry-run", "--cluster", "^serving$"]
     edge = "decision.serving.target_size -> replica.prod.serving.main [replica_decision: no replica has size 50cc]"
     assert main([*only, "--show-graph"]) == 0
-    assert f"would be carried out\n\nExecution graph: 2 nodes, 1 edges, 2 layers, 0 cycles\n\nEdges:\n  {edge}\n" in (
+    assert f"would be carried out\n\nExecution graph: 2 nodes, 1 edge, 2 layers, 0 cycles\n\nEdges:\n  {edge}\n" in (
         capsys.readouterr().out
     )
     assert main([*only, "--show-graph", "--json"]) == 0

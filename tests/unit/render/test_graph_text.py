@@ -70,12 +70,47 @@ def test_text_shows_the_locks_that_keep_nodes_apart():
     assert line not in to_text(ExecutionGraph(moved, edges))
 
 
+def test_text_folds_queries_that_are_only_published_again():
+    graph = _queries(2, 20)
+    quiet = {node.id for node in graph.nodes if node.kind == "query" and node.id != "query.g1.q0"}
+    assert to_text(graph, quiet=quiet) == (
+        "Execution graph: 42 nodes, 40 edges, 2 layers, 0 cycles\n"
+        "\n"
+        "Edges:\n"
+        "  schema.g0 -> 20 queries of g0 [query_uses_schema]\n"
+        "  schema.g1 -> query.g1.q0 [query_uses_schema]\n"
+        "  schema.g1 -> 19 queries of g1 [query_uses_schema]\n"
+        "\n"
+        "Layer 1:\n"
+        "  update schema.g0\n"
+        "  update schema.g1\n"
+        "\n"
+        "Layer 2:\n"
+        "  re-publish 20 queries of g0\n"
+        "  create query.g1.q0\n"
+        "  re-publish 19 queries of g1\n"
+    )
+
+
+def test_text_folds_who_holds_a_lock_and_says_one_of_each():
+    claims = (LockClaim("graph:kb", LockMode.SHARED),)
+    again = tuple(ExecNode(f"query.kb.q{i}", "query", Action.UPDATE, i, claims) for i in range(3))
+    moved = (*again, ExecNode("schema.kb", "schema", Action.UPDATE, 3, (LockClaim("graph:kb"),)))
+    assert to_text(ExecutionGraph(moved), quiet={node.id for node in again}).endswith(
+        "\nLocks:\n  graph:kb: 3 queries of kb (shared), schema.kb\n"
+    )
+    one = ExecutionGraph(again[:1])
+    assert to_text(one, quiet={again[0].id}) == (
+        "Execution graph: 1 node, 0 edges, 1 layer, 0 cycles\n\nLayer 1:\n  re-publish 1 query of kb\n"
+    )
+
+
 def test_text_shows_the_edges_of_a_cycle():
     nodes = tuple(ExecNode(n, "query", Action.UPDATE, i) for i, n in enumerate("abc"))
     loop = ExecutionGraph(nodes, (ExecEdge("a", "b", "x"), ExecEdge("b", "a", "x"), ExecEdge("b", "c", "x")))
     text = to_text(loop)
     assert text.startswith(
-        "Execution graph: 3 nodes, 3 edges, 0 layers, 1 cycles\n\nCycle:\n  a -> b [x]\n  b -> a [x]\n\n"
+        "Execution graph: 3 nodes, 3 edges, 0 layers, 1 cycle\n\nCycle:\n  a -> b [x]\n  b -> a [x]\n\n"
     )
 
 
