@@ -28,6 +28,8 @@ __all__ = ["LoadError", "LoadMode", "LoadPublisher", "LoadRequest", "load_record
 
 _PROGRESS_EVERY = 1000
 _MANY = 10_000
+_NOT_LOADED = "nothing was loaded"
+_UNCERTAIN = "the load was being published; to see whether the graph has it: gitops graph log GRAPH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +60,42 @@ def load_records(
 
     The context makes the ids of edges, of nodes without key, and of the transaction; `pause` waits between attempts.
     Raises LoadError with the problems found; as `open_snapshot`; GitopsError `graph_conflict` when the schema changed while
-    the records were read, or other writers published first 32 times; RemoteError `storage_failed`.
+    the records were read, or other writers published first 32 times; RemoteError `storage_failed`. A KeyboardInterrupt has a
+    note that says whether the rows may be there.
     """
-    snapshot = _open_branch(request)
-    with hold_lease(snapshot, context) as renew, LoadIntake(snapshot, request.embedder) as intake:
-        publisher = LoadPublisher(context, request, snapshot, intake)
-        try:
-            _read(request, context, intake, renew)
-            if not intake.tables:
-                return LoadResult(snapshot.manifest.n, {})
-            if request.base is not None or intake.rows > _MANY:
-                # A long check does not block other writers, and a branch is created only for valid records.
-                publisher.check(_open_branch(request))
-            if request.base is not None:
-                ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
-            return retry_until_published(publisher.attempt, pause)
-        except BaseException:
-            if not publisher.begun:
-                intake.discard()
-            raise
+    publisher: LoadPublisher | None = None
+    try:
+        snapshot = _open_branch(request)
+        with hold_lease(snapshot, context) as renew, LoadIntake(snapshot, request.embedder) as intake:
+            publisher = LoadPublisher(context, request, snapshot, intake)
+            return _load(publisher, request, context, renew, pause)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(_UNCERTAIN if publisher is not None and publisher.publishing else _NOT_LOADED)
+        raise
+
+
+def _load(
+    publisher: LoadPublisher,
+    request: LoadRequest,
+    context: WriteContext,
+    renew: Callable[[], None],
+    pause: Callable[[int], None],
+) -> LoadResult:
+    intake = publisher.intake
+    try:
+        _read(request, context, intake, renew)
+        if not intake.tables:
+            return LoadResult(publisher.read_at.manifest.n, {})
+        if request.base is not None or intake.rows > _MANY:
+            # A long check does not block other writers, and a branch is created only for valid records.
+            publisher.check(_open_branch(request))
+        if request.base is not None:
+            ensure_branch(request.uri, request.branch, context, ReadTarget(branch=request.base))
+        return retry_until_published(publisher.attempt, pause)
+    except BaseException:
+        if not publisher.begun:
+            intake.discard()
+        raise
 
 
 def _read(request: LoadRequest, context: WriteContext, intake: LoadIntake, renew: Callable[[], None]) -> None:
@@ -107,39 +126,44 @@ def _open_branch(request: LoadRequest) -> Snapshot:
 
 
 class LoadPublisher:
-    """The end of a load: publishes rows that are in data files already."""
+    """The end of a load: publishes rows of `intake` that are in data files already, for the version `read_at`.
+
+    `begun` says that tables may have versions with the rows, `publishing` that a version of the graph may have them.
+    """
 
     def __init__(self, context: WriteContext, request: LoadRequest, read_at: Snapshot, intake: LoadIntake) -> None:
         self._context = context
         self._request = request
-        self._read_at = read_at
-        self._intake = intake
+        self.read_at = read_at
+        self.intake = intake
         self._checked: tuple[Mapping[str, TableEntry], dict[str, TableCheck]] | None = None
-        self.begun = False
+        self.begun = self.publishing = False
 
     def check(self, snapshot: Snapshot) -> dict[str, TableCheck]:
         """Check the load against a version, unless that was done."""
         tables = snapshot.manifest.tables
         if self._checked is None or self._checked[0] != tables:
             # The data files were written for the tables and the schema that were there when reading began.
-            then = self._read_at.manifest
+            then = self.read_at.manifest
             moved = any(
                 key not in tables
                 or (tables[key].path, tables[key].fields) != (then.tables[key].path, then.tables[key].fields)
-                for key in self._intake.tables
+                for key in self.intake.tables
             )
-            if moved or snapshot.manifest.schema_ir != then.schema_ir or snapshot.identity != self._read_at.identity:
+            if moved or snapshot.manifest.schema_ir != then.schema_ir or snapshot.identity != self.read_at.identity:
                 detail = f"the schema of {snapshot.root.location} changed while the records were read"
                 raise GitopsError(Code.GRAPH_CONFLICT, detail, path=self._request.uri)
-            self._checked = tables, JointChecks(snapshot, self._intake, self._request.mode).run()
+            self._checked = tables, JointChecks(snapshot, self.intake, self._request.mode).run()
         return self._checked[1]
 
     def attempt(self) -> LoadResult:
         """Take the turn, check against what is the newest version by now, and publish."""
         with find_root(self._request.uri).lease():
+            # Another attempt follows only one that published nothing.
+            self.publishing = False
             snapshot = open_snapshot(self._request.uri, ReadTarget(branch=self._request.branch))
             outcomes = self.check(snapshot)
-            tables = self._intake.tables
+            tables = self.intake.tables
             self.begun = True
             self._context.faults.reach("engine.load.before_tables")
             keys = sorted(tables)
@@ -149,14 +173,15 @@ class LoadPublisher:
             changed = {**snapshot.manifest.tables, **dict(zip(keys, written, strict=True))}
             self._context.faults.reach("engine.load.staged")
             staged = StagedVersion(snapshot, "load", self._context, stamp=timestamp, tables=changed)
+            self.publishing = True
             staged.publish()
         rows = {key: tables[key].rows - len(outcomes[key].superseded_rows) for key in sorted(tables)}
         return LoadResult(staged.manifest.n, rows, staged.manifest)
 
     def _write(self, snapshot: Snapshot, key: str, outcome: TableCheck) -> TableEntry:
         """Make the version of one table that has the rows of the load."""
-        table, entry = self._intake.tables[key], snapshot.manifest.tables[key]
-        writer = TableWriter(snapshot.folder, entry, table.known, self._intake.opened(key, entry))
+        table, entry = self.intake.tables[key], snapshot.manifest.tables[key]
+        writer = TableWriter(snapshot.folder, entry, table.known, self.intake.opened(key, entry))
         before = {fragment.fragment_id for fragment in writer.dataset.get_fragments()}
         replaced = None if self._request.mode is LoadMode.OVERWRITE else outcome.replaced
         writer.exchange(table.staged, replaced)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gitops.cli.main import main
 from gitops.git.port import RefUpdate
+from gitops.graph import describe_graph
 from tests.support.bot_stage import QUERY as OTHER
-from tests.support.cluster import QUERY, SCHEMA, WIDER
+from tests.support.cluster import QUERY, SCHEMA, WIDER, lance_engine
 from tests.support.loop import FILES, LEDGER, MAIN, Loop
 from tests.support.paused import PausedRun
 from tests.support.prefork import PROGRAM, PYTHON
@@ -19,6 +22,10 @@ from tests.support.prefork import PROGRAM, PYTHON
 pytestmark = pytest.mark.e2e
 
 AT_WORK = "cluster_apply.before_schema_apply"
+# A shell starts what runs in its background with this signal ignored.
+START = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from gitops.cli import main; main.entry()"
+)
 
 
 @pytest.fixture
@@ -87,6 +94,49 @@ def test_a_signal_before_anything_is_changed_ends_at_once_and_gives_the_lock_bac
     assert (code, out) == (128 + signal.SIGTERM, "")
     assert not (folder / "__cluster" / "lock.json").exists()
     assert intents(folder) == []
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> str:
+    """The root of a graph without rows."""
+    root = str(tmp_path / "people.omni")
+    lance_engine().prepare_create(root, SCHEMA.encode(), actor=None).publish()
+    return root
+
+
+def test_a_load_that_is_interrupted_while_it_reads_says_that_nothing_was_loaded(people):
+    command = [sys.executable, "-c", START, "graph", "load", "people", "-", "--root", people]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, stdin=subprocess.PIPE, text=True) as program:
+        # More than a pipe holds: once the last of it is written, most of it is read.
+        for number in range(20_000):
+            program.stdin.write(json.dumps({"type": "Person", "data": {"handle": f"p{number}"}}) + "\n")
+        program.stdin.flush()
+        program.send_signal(signal.SIGINT)
+        assert program.wait() == 128 + signal.SIGINT
+        assert (program.stdout.read(), program.stderr.read()) == ("", "interrupted: nothing was loaded\n")
+    assert describe_graph(people).manifest_version == 1
+
+
+@pytest.mark.parametrize(
+    ("point", "said", "version"),
+    [
+        ("engine.load.staged", "interrupted: nothing was loaded\n", 1),
+        (
+            "engine.load.after_publish",
+            "interrupted: the load was being published; to see whether the graph has it: gitops graph log people\n",
+            2,
+        ),
+    ],
+)
+def test_a_load_that_is_interrupted_says_whether_it_may_be_there(people, tmp_path, point, said, version):
+    rows = tmp_path / "rows.ndjson"
+    rows.write_text(json.dumps({"type": "Person", "data": {"handle": "ada"}}) + "\n")
+    run = PausedRun.start(PYTHON, tmp_path / "pause", point, "graph", "load", "people", str(rows), "--root", people)
+    run.signal(signal.SIGINT)
+    assert run.asked() == said
+    assert run.ended() == (128 + signal.SIGINT, "")
+    assert describe_graph(people).manifest_version == version
 
 
 def merged(loop: Loop) -> str:

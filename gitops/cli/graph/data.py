@@ -13,7 +13,7 @@ from typing import IO
 
 from gitops import graph
 from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
-from gitops.cli.shared import OK, UNWRITTEN, shows_progress
+from gitops.cli.shared import OK, UNWRITTEN, complain, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import ExportResult, GraphOutcome, LoadRefusal, LoadResult, RowList
@@ -31,6 +31,10 @@ def load(options: argparse.Namespace) -> GraphOutcome:
         return _load_parquet(options) if options.parquet else _load_records(options)
     except graph.LoadError as error:
         return LoadRefusal(error.problems)
+    except KeyboardInterrupt as interrupt:
+        notes = (note.replace("GRAPH", options.graph) for note in getattr(interrupt, "__notes__", ()))
+        complain(": ".join(["interrupted", *notes]))
+        raise
 
 
 def _load_records(options: argparse.Namespace) -> LoadResult:
