@@ -126,7 +126,7 @@ def _painted(report: str, options: argparse.Namespace, output: TextIO) -> str:
 def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool) -> int:
     """Print the problem that ended a command before it had an outcome, and return the exit code.
 
-    The remedy of a command on one graph names that graph, and that of a wrong command line the command.
+    The remedy of a command on one graph names that graph or its `--root`, and that of a wrong command line the command.
     """
     from gitops.core.diagnostics import Diagnostics
     from gitops.model.address import graph_address, is_name
@@ -136,6 +136,9 @@ def show_error(error: GitopsError, options: argparse.Namespace, *, as_json: bool
     fix, graph = error.fix, getattr(options, "graph", None)
     if fix is None and error.code == Code.USAGE_ERROR:
         fix = remedy(error.code, "").replace("gitops COMMAND", getattr(options, "prog", "gitops COMMAND"))
+    root = getattr(options, "root", None)
+    if fix is None and error.code == Code.GRAPH_MISSING and root is not None:
+        fix = f"correct --root {root}: it takes the root of one graph, such as FOLDER/graphs/GRAPH.omni"
     if isinstance(graph, str) and is_name(graph):
         fix = remedy(error.code, graph_address(graph)) if fix is None else re.sub(r"\bGRAPH\b", graph, fix)
     problems.add(error.code, error.path, error.detail, fix=fix)
