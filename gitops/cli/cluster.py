@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, actor_of, open_project, say, say_report, show, show_form
+from gitops.cli.shared import FAILED, OK, actor_of, cluster_folder, open_project, say, say_report, show, show_form
 from gitops.cluster.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
@@ -316,7 +316,7 @@ def folder_of(options: argparse.Namespace, actor: str | None) -> Workspace:
 
     in_ci = os.environ.get("CI", "").lower() in ("1", "true")
     return folder_workspace(
-        options.config or ".",
+        cluster_folder(options),
         actor=actor,
         ephemeral=in_ci and not getattr(options, "keep_data_here", False),
     )

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gitops.core.codes import Code, remedy
@@ -65,6 +66,34 @@ def _is_copy(local: LocalProject, forge: str | None) -> bool:
     except GitopsError:
         return False  # gitops.yaml may be broken or missing
     return kind not in (None, "local")
+
+
+def cluster_folder(options: argparse.Namespace) -> str:
+    """The folder of `--config`, or the current one. Raises GitopsError `cluster_config_read_error` for a bare repository.
+
+    Its files are on branches: the remedy names the options of the command that read those, or a clone.
+    """
+    folder: str = options.config or "."
+    if Path(folder, "cluster.yaml").exists() or not (Path(folder, "HEAD").is_file() and Path(folder, "refs").is_dir()):
+        return folder
+    from gitops.wiring.project import LocalProject
+
+    try:
+        local = LocalProject(folder)
+        names = [rule.name for rule in local.project.clusters()]
+    except GitopsError:
+        return folder
+    if local.repository.work_tree is not None or not names:
+        return folder
+    if not hasattr(options, "cluster"):
+        fix = f"work in a clone of it: git clone {folder} FOLDER"
+        fix += "; or name the root of the graph: --root PATH" if hasattr(options, "root") else ""
+    else:
+        known = f" {names[0]}" if len(names) == 1 else f" NAME, with one of {', '.join(names)}"
+        request = "; for a change request, add --request N" if hasattr(options, "request") else ""
+        fix = f"name the cluster: add --cluster{known}{request}"
+    detail = "this is a bare repository, which has no folder with a cluster.yaml"
+    raise GitopsError(Code.CLUSTER_CONFIG_READ_ERROR, detail, path=folder, fix=fix)
 
 
 def show(result: VerbOutcome | GraphOutcome, options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, say, say_lines, say_report, show_form
+from gitops.cli.shared import FAILED, OK, USAGE, cluster_folder, complain, say, say_lines, say_report, show_form
 from gitops.config.folder import FolderTree
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
@@ -36,7 +36,7 @@ def lint(options: argparse.Namespace) -> int:
         complain("--json and --format name two formats; leave one out")
         return USAGE
     options.json = form == "json"  # an error about a path has the same format
-    folder = options.config or "."
+    folder = cluster_folder(options)
     here, paths = _paths(folder, options.paths)
     schema = None if options.schema is None else os.path.relpath(options.schema, here)
     outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema)
@@ -138,7 +138,7 @@ def fmt(options: argparse.Namespace) -> int:
     """`gitops fmt`. Exit code 1 if a file does not parse, or if `--check` finds an unformatted file."""
     from gitops.cluster.fmt import format_cluster
 
-    folder = options.config or "."
+    folder = cluster_folder(options)
     _, paths = _paths(folder, options.paths)
     outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None)
     found = Diagnostics(outcome.diagnostics)

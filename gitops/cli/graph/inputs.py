@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gitops import graph
-from gitops.cli.shared import actor_of
+from gitops.cli.shared import actor_of, cluster_folder
 from gitops.config.cluster_yaml import header_of, read_cluster
 from gitops.config.folder import FolderTree
 from gitops.core.clock import is_ulid, parse_timestamp
@@ -35,7 +35,7 @@ def graph_root(options: argparse.Namespace) -> str:
         return str(options.root)
     if not is_name(options.graph):
         raise GitopsError(Code.INVALID_RESOURCE_ID, f"{options.graph!r} is not a graph id", path="graph")
-    cluster, problems = read_cluster(FolderTree(options.config, confined=True))
+    cluster, problems = read_cluster(FolderTree(cluster_folder(options), confined=True))
     header = None if cluster is None else header_of(cluster, problems)
     if cluster is None or header is None:
         first = next(iter(problems))
