@@ -273,7 +273,7 @@ def _words(change: Change, badge: Badge) -> str:
     """What a change does, where neither its steps nor its badge say it."""
     if badge is Badge.IRREVERSIBLE and change.action is Action.DELETE and change.seen is not None:
         return f"deleted with {change.seen.words}"
-    if badge is Badge.IRREVERSIBLE and change.action is Action.CREATE:
+    if badge is Badge.IRREVERSIBLE and change.action is Action.CREATE and change.address.kind is Kind.GRAPH:
         return "created again, empty"
     if change.binding_change:
         return "other bindings"

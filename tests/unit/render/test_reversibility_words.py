@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gitops.graph.port import MigrationPreview
-from gitops.model.address import schema_address
-from gitops.model.change import Action, Change, Tier
+from gitops.model.address import Address, graph_address, restore_address, schema_address
+from gitops.model.change import Action, Change, Disposition, Tier
 from gitops.model.plan import ExecutionGraph, Plan
+from gitops.render.change_rows import change_rows
 from gitops.render.impact import MigrationView, StepView
 from gitops.render.text import change_lines
 
@@ -70,3 +71,12 @@ def test_a_plan_says_of_the_last_type_what_its_gate_says(tier, words):
     )
     plan = Plan("c" * 64, "d" * 64, (change,), (), (), ExecutionGraph())
     assert f"({words}" in "\n".join(change_lines(plan))
+
+
+@pytest.mark.parametrize(
+    ("address", "words"), [(graph_address("legacy"), "created again, empty"), (restore_address("legacy"), "created")]
+)
+def test_only_a_graph_is_created_again(address: Address, words: str) -> None:
+    change = Change(address, Action.CREATE, None, "1" * 64, tier=Tier.IRREVERSIBLE)
+    (row,) = change_rows((change,), {Disposition.APPLIED: "applied"})
+    assert (row["badge"], row["words"]) == ("IRREVERSIBLE", words)
