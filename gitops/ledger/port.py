@@ -32,6 +32,7 @@ from gitops.model.ledger import (
     LockObservation,
     UnreadableDocument,
 )
+from gitops.model.outcome import ChangesetStanding
 from gitops.model.run_record import RunRecord
 from gitops.model.trust import TrustRoot
 
@@ -209,8 +210,8 @@ class LedgerReader(Protocol):
         """The keys of all changesets, the newest first."""
         ...
 
-    def latest_changeset(self) -> Changeset | None:
-        """The record of the active changeset, else of the newest one, also if it has ended; None without any."""
+    def latest_changeset(self) -> ChangesetStanding | None:
+        """The active changeset, else the newest one, also if it has ended; None without any."""
         ...
 
     def changeset_of(self, commit: str) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ from gitops.model.changeset import (
     EventDraft,
 )
 from gitops.model.ledger import is_changeset_key
+from gitops.model.outcome import ChangesetStanding
 from gitops.model.run_record import RunRecord
 
 __all__ = ["ChangesetReader", "ChangesetRecords", "Recording"]
@@ -143,12 +144,19 @@ class ChangesetRecords:
         oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
-    def latest(self) -> Changeset | None:
-        """The record of the active changeset, else of the newest that cleans up, else of the one that ended last, if any."""
+    def latest(self) -> ChangesetStanding | None:
+        """The active changeset, else the newest that cleans up, else the one that ended last, if any.
+
+        Where that one has the newest event of all, its line alone is read: a record has as many events as its run had changes.
+        """
         key = self.index.active or next(reversed(self.index.open), None)
-        if key is None and (ended := self.ended()):
-            key = ended[-1].key
-        return None if key is None else self.record(key)
+        if key is None:
+            last = read_ended(b"".join((self._read(layout.ENDED) or b"").splitlines(keepends=True)[-1:]))
+            if not last or last[0].last != self.index.seq:
+                last = self.ended()[-1:]
+            return ChangesetStanding(last[0].key, last[0].state, last[0].at) if last else None
+        record = self.record(key)
+        return None if record is None else ChangesetStanding(record.key, record.state, record.updated_at)
 
     def of_commit(self, commit: str) -> tuple[str, ...]:
         """The keys of the changesets that are about a commit, the newest first."""
@@ -378,8 +386,8 @@ class ChangesetReader(ABC):
         """The keys of the changesets that bring in a commit, the newest first. Raises GitopsError."""
         return self._changesets().of_commit(commit)
 
-    def latest_changeset(self) -> Changeset | None:
-        """The record of the active changeset, else of the newest one, also if it has ended. Raises GitopsError."""
+    def latest_changeset(self) -> ChangesetStanding | None:
+        """The active changeset, else the newest one, also if it has ended. Raises GitopsError."""
         return self._changesets().latest()
 
     def run_of(self, key: str) -> RunRecord | None:

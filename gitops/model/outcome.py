@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -14,7 +14,7 @@ from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.model.address import Address
 from gitops.model.approval import Approval, ClusterTarget
 from gitops.model.change import Change
-from gitops.model.changeset import Changeset, Orphan
+from gitops.model.changeset import Changeset, ChangesetState, Orphan
 from gitops.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.model.resource import Dependency, Resource
@@ -227,6 +227,14 @@ class DecisionOutcome(VerbOutcome):
     about: DecisionSubject | None = None
 
 
+class ChangesetStanding(NamedTuple):
+    """How far a changeset is, and the time of its newest event."""
+
+    key: str
+    state: ChangesetState
+    at: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOutcome(VerbOutcome):
     """`status`: the ledger as recorded, and whether it records what the cluster folder declares now.
@@ -241,7 +249,7 @@ class StatusOutcome(VerbOutcome):
     state: LedgerState | None = None
     in_sync: bool | None = None
     entry: LedgerEntry | None = None
-    newest: Changeset | None = None
+    newest: ChangesetStanding | None = None
     rules: Address | None = None
     approvers: tuple[str, ...] = ()
     serving: tuple[Replica, ...] | None = None

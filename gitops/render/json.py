@@ -187,7 +187,7 @@ def _plan(outcome: PlanOutcome) -> Form:
 def _answers(outcome: StatusOutcome) -> Form:
     """What a person asks of a cluster; `in_sync` is left out where it is not known."""
     entry, newest = outcome.entry, outcome.newest
-    apply = None if newest is None else {"changeset": newest.key, "state": newest.state.value, "at": newest.updated_at}
+    apply = None if newest is None else {"changeset": newest.key, "state": newest.state.value, "at": newest.at}
     last = {} if entry is None else {"number": entry.number, "kind": entry.kind.value, "at": entry.at}
     if entry is not None:
         last |= present(actor=entry.actor, commit=None if entry.source is None else entry.source.commit)

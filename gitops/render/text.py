@@ -330,7 +330,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
     if (newest := outcome.newest) is not None:
-        lines.append(f"  last apply: {newest.key}, {newest.state} at {newest.updated_at}")
+        lines.append(f"  last apply: {newest.key}, {newest.state} at {newest.at}")
     if seen.applied_config_digest is not None:
         lines.append(f"  applied config: {seen.applied_config_digest}")
     return [*lines, _lock(seen)]

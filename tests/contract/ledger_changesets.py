@@ -57,6 +57,9 @@ def check_history(store: LedgerStore) -> None:
         mine = store.events(key=each)
         assert [event for event in events if event.changeset == each] == list(mine)
         assert store.changeset(each) == replay(mine)
+    newest = next(map(store.changeset, store.changeset_keys()), None)
+    standing = None if newest is None else (newest.key, newest.state, newest.updated_at)
+    assert store.latest_changeset() == standing
 
 
 class Imported:
