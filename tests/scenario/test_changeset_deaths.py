@@ -123,7 +123,7 @@ def apply_as_planned(cluster: Cluster) -> ApplyOutcome:
         assert finished is (
             (each.key, "cluster_recovery_rolled_forward") in {(d.path, d.code) for d in outcome.diagnostics}
         )
-        assert finished is (", 1 interrupted operation finished, " in apply_counts(outcome))
+        assert finished is (", 1 interrupted operation finished" in apply_counts(outcome))
     return outcome
 
 
