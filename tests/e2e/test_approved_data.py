@@ -76,7 +76,7 @@ def test_a_clone_approves_the_loss_of_rows_that_only_the_server_sees(tmp_path: P
     )
     assert "1 to approve first" in loop.gitops("bob", "plan", "--request", "1").text
     loop.gitops("bob", *shlex.split(printed_command(loop.comment(1)))[1:])
-    assert "\n    finish schema.notes: it only drops" in loop.gitops("bob", "plan", "--request", "1").text
+    assert "\n    after the commit: schema.notes: it only drops" in loop.gitops("bob", "plan", "--request", "1").text
     loop.merge("carol", 1)
     assert schema(loop, "notes") == b"node Note {\n    title: String @key\n}\n"
     assert audited(loop).ok

@@ -307,7 +307,7 @@ def test_links_are_not_followed(machine: Machine, link: str) -> None:
     ("at", "arguments", "said"),
     [
         ("company.git", (), "bare repository"),
-        ("company/below", (), "run this in"),
+        ("company/below", (), "is not the root of the repository"),
         (".", (), "not_a_repository"),
         ("company", ("--forge", "github", "--cluster", "a b"), "the cluster 'a b' cannot be used"),
         ("company", ("--approver", "bo"), "PRINCIPAL=FILE"),

@@ -69,7 +69,7 @@ def test_a_type_without_rows_simply_comes_back(cluster):
     before = earlier(cluster)
     cluster.write("knowledge.pg", SCHEMA)
     cluster.converge()
-    assert undone(back_to(cluster, before)) == {"schema.knowledge": ("reversible", [])}
+    assert undone(back_to(cluster, before)) == {"schema.knowledge": ("complete", [])}
 
 
 def test_what_cannot_be_undone_is_a_warning_and_no_part_of_the_order(cluster):

@@ -110,7 +110,7 @@ def test_strategies_go_back_with_their_rows(tmp_path):
     assert outcome.plan is not None
     changed = {each.address.name: each.action.value for each in outcome.plan.changes}
     assert changed == {"target_size": "update", "burst": "delete"}
-    assert [each.undo for each in outcome.plan.undoings] == [Undo.REVERSIBLE] * 2
+    assert [each.undo for each in outcome.plan.undoings] == [Undo.COMPLETE] * 2
     assert (codes(outcome), outcome.plan.approvals_required) == ([], ())
     found, _ = reversal(life.project, life.rule(), str(first + 1), person("dora"))
     new = NewCommit(found.new, (found.base,), person("dora"), found.message)
