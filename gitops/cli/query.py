@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gitops.cli.graph.query import (
+from gitops.cli.graph.query_form import (
     UNREAD_PARAMETERS,
     is_textual,
     parse_value,
@@ -28,8 +28,6 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.forge.web import WebRequest
-from gitops.language.query import parse_queries
-from gitops.language.text import LanguageError
 from gitops.render.graph_data import table_lines
 from gitops.wiring.query_server import open_query_server
 
@@ -160,6 +158,9 @@ def _listed(server: _Server, name: str) -> _Types:
 
 def _declared(text: str, name: str | None) -> _Types:
     """Those that a text declares; nothing where it cannot be parsed, because the server says why."""
+    from gitops.language.query import parse_queries
+    from gitops.language.text import LanguageError
+
     try:
         found = next((each for each in parse_queries(text.encode()) if name in (None, each.name.text)), None)
     except LanguageError:

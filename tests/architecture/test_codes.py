@@ -34,6 +34,7 @@ _MADE_ELSEWHERE = {
     "query_parse_error": ["language/lexer.py"],
     "query_server_busy": ["serving/http/work.py"],
     "query_server_forbidden": ["policy/decide.py"],
+    "query_server_refused": ["serving/operations/queries.py"],
     "query_server_unauthorized": ["serving/access.py"],
     "query_server_unknown": ["serving/access.py"],
     "query_typecheck_error": ["language/query/check_match.py"],

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import IO
 
 from gitops import graph
-from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
+from gitops.cli.graph.inputs import graph_root, read_target, write_context
+from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK, UNWRITTEN, complain, shows_progress
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError

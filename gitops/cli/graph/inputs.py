@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-from pathlib import Path
-from typing import BinaryIO
 
 from gitops import graph
 from gitops.cli.shared import actor_of, cluster_folder
@@ -74,16 +71,3 @@ def read_target(branch: str, when: str | None) -> graph.ReadTarget:
     if is_ulid(when):
         return graph.ReadTarget(branch, commit=when)
     return graph.ReadTarget(branch, time=when)
-
-
-def open_records(name: str) -> BinaryIO:
-    """A file, or standard input for `-`."""
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        return Path(name).open("rb")
-    except OSError as error:
-        detail, fix = f"cannot read {name}: {error.strerror}", "name a file that exists and that you may read"
-        raise GitopsError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
-    except ValueError:
-        raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gitops import graph
-from gitops.cli.graph.inputs import graph_root, open_records, read_target, write_context
+from gitops.cli.graph.inputs import graph_root, read_target, write_context
+from gitops.cli.graph.query_form import (
+    UNREAD_PARAMETERS,
+    is_textual,
+    parse_value,
+    print_rows,
+    read_parameters,
+    read_small,
+    row_format,
+)
 from gitops.cli.shared import OK, USAGE, complain, show
 from gitops.config.cluster_yaml import read_cluster
 from gitops.config.folder import FolderTree
@@ -22,18 +28,12 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import GraphOutcome, QueryRows
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.params import ParameterError, coerce_params
-from gitops.language.schema import PropType, Scalar
 from gitops.language.suggest import choices, did_you_mean
 from gitops.language.text import LanguageError, SourceText, Stage
 from gitops.model.address import Kind, is_name
-from gitops.render.characters import visible, visible_json
 from gitops.render.graph_data import operator_lines
-from gitops.render.graph_rows import csv_lines, key_value_lines
 from gitops.wiring.stores import cache_folder, open_embedder
 from gitops.wiring.system import SystemClock
-
-UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each parameter: --param NAME=VALUE'
-"""What to do about parameters that cannot be read."""
 
 _MIB = 2**20
 
@@ -66,30 +66,6 @@ def query(options: argparse.Namespace) -> int:
     if options.explain and form != "json":
         complain("\n".join(operator_lines(result.explanation)))
     return OK
-
-
-def row_format(options: argparse.Namespace) -> str | None:
-    """The format of rows that `--format` or `--json` names; None, and a complaint, for two."""
-    if options.json and options.format not in (None, "json"):
-        complain("--json and --format name two formats; leave one out")
-        return None
-    return options.format or ("json" if options.json else "table")
-
-
-def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Print rows in a format that has nothing but rows; False for the others, `table` and `json`."""
-    if form == "ndjson":
-        for row in rows:
-            sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
-    elif form == "csv":
-        # A program gets the values as they are; no character acts on a terminal.
-        for line in csv_lines(columns, rows):
-            sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
-    elif form == "kv":
-        sys.stdout.write("".join(line + "\n" for line in key_value_lines(rows)))
-    else:
-        return False
-    return True
 
 
 def mutate(options: argparse.Namespace) -> GraphOutcome:
@@ -197,35 +173,3 @@ def _query_parameters(options: argparse.Namespace, checked: CheckedQuery) -> dic
             what = f"a value of type {checked.params[name]}" if name in values else "a value"
             fix = f"give it {what}: --param {name}=VALUE"
         raise GitopsError(Code.QUERY_PARAMS_INVALID, error.message, path=name, fix=fix) from None
-
-
-def read_parameters(file: str | None) -> Any:
-    """The JSON value of `--params`, an empty object without it. Raises UsageError `usage_error` if it is not JSON."""
-    try:
-        return {} if file is None else json.loads(read_small(file))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(Code.USAGE_ERROR, f"{file} is not JSON: {error}", fix=UNREAD_PARAMETERS) from None
-
-
-def is_textual(kind: PropType) -> bool:
-    """Whether a value of this type is written as it is, and not as JSON."""
-    return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
-
-
-def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
-    """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
-    if textual:
-        return None if text == "null" and nullable else text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def read_small(name: str) -> bytes:
-    """The content of a file that is no longer than a query or its parameters may be."""
-    with open_records(name) as stream:
-        data = stream.read(_MIB + 1)
-    if len(data) > _MIB:
-        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MIB} bytes")
-    return data

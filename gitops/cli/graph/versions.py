@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gitops import graph
-from gitops.cli.graph.inputs import graph_root, open_records, parse_revision, read_target, write_context
+from gitops.cli.graph.inputs import graph_root, parse_revision, read_target, write_context
+from gitops.cli.graph.query_form import open_records
 from gitops.cli.shared import OK
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError

@@ -1,0 +1,98 @@
+"""What `gitops graph query` and `gitops query` share: texts of parameters, and formats of rows.
+
+The second one knows no graph and no cluster folder: it starts without the modules that read them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from gitops.cli.shared import complain
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError, UsageError
+from gitops.render.characters import visible, visible_json
+from gitops.render.graph_rows import csv_lines, key_value_lines
+
+if TYPE_CHECKING:
+    from gitops.language.schema import PropType
+
+UNREAD_PARAMETERS = 'write an object such as {"name": "value"}; or give each parameter: --param NAME=VALUE'
+"""What to do about parameters that cannot be read."""
+
+_MIB = 2**20
+
+
+def row_format(options: argparse.Namespace) -> str | None:
+    """The format of rows that `--format` or `--json` names; None, and a complaint, for two."""
+    if options.json and options.format not in (None, "json"):
+        complain("--json and --format name two formats; leave one out")
+        return None
+    return options.format or ("json" if options.json else "table")
+
+
+def print_rows(form: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Print rows in a format that has nothing but rows; False for the others, `table` and `json`."""
+    if form == "ndjson":
+        for row in rows:
+            sys.stdout.write(visible_json(json.dumps(row, ensure_ascii=False)) + "\n")
+    elif form == "csv":
+        # A program gets the values as they are; no character acts on a terminal.
+        for line in csv_lines(columns, rows):
+            sys.stdout.write(visible(line) + "\n" if sys.stdout.isatty() else line + "\n")
+    elif form == "kv":
+        sys.stdout.write("".join(line + "\n" for line in key_value_lines(rows)))
+    else:
+        return False
+    return True
+
+
+def read_parameters(file: str | None) -> Any:
+    """The JSON value of `--params`, an empty object without it. Raises UsageError `usage_error` if it is not JSON."""
+    try:
+        return {} if file is None else json.loads(read_small(file))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(Code.USAGE_ERROR, f"{file} is not JSON: {error}", fix=UNREAD_PARAMETERS) from None
+
+
+def is_textual(kind: PropType) -> bool:
+    """Whether a value of this type is written as it is, and not as JSON."""
+    from gitops.language.schema import Scalar
+
+    return kind.scalar in (Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not kind.is_list
+
+
+def parse_value(text: str, *, textual: bool, nullable: bool) -> Any:
+    """Texts are taken literally, other types as JSON; invalid JSON is refused by the conversion."""
+    if textual:
+        return None if text == "null" and nullable else text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def read_small(name: str) -> bytes:
+    """The content of a file that is no longer than a query or its parameters may be."""
+    with open_records(name) as stream:
+        data = stream.read(_MIB + 1)
+    if len(data) > _MIB:
+        raise UsageError(Code.USAGE_ERROR, f"{name} has more than {_MIB} bytes")
+    return data
+
+
+def open_records(name: str) -> BinaryIO:
+    """A file, or standard input for `-`."""
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        detail, fix = f"cannot read {name}: {error.strerror}", "name a file that exists and that you may read"
+        raise GitopsError(Code.USAGE_ERROR, detail, path=name, fix=fix) from error
+    except ValueError:
+        raise UsageError(Code.USAGE_ERROR, f"{name!r} is not a file name") from None
