@@ -3,12 +3,15 @@
 A commit is compared with each of its parents. It counts for an address that both declare differently, for keys and rules if
 their files differ, and for everything if the two cannot be compared. A merge of two commits counts only where it is not what
 merging gives: its parents are compared with the commit at which they parted, and where both sides changed an address, the
-merge is compared with the merged tree. Work is bounded: what is not compared any more counts for everything.
+merge is compared with the merged tree. Where the parents parted at several commits, what merging gives depends on which of them
+is taken, so the merge counts for everything. Work is bounded: what is not compared any more counts for everything.
+
+Commits explain a change if, applied one after the other to what was applied last, they give what is applied next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from gitops.config.difference import Differences
@@ -20,12 +23,14 @@ from gitops.core.errors import GitopsError
 from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address, Kind
 
-_DECLARED = frozenset({Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY, Kind.RESTORE, Kind.STRATEGY})
+# These are declared by `gitops.yaml` and its files, and by `cluster.yaml` itself; every other kind is a resource of the folder.
+_NOT_OF_THE_FOLDER = frozenset({Kind.TRUST, Kind.CLUSTER})
 _CLUSTER_FILE = "cluster.yaml"
 _MOST_EFFORT = 3000
 _MOST_PATHS = 2000
 _MOST_MERGES = 60
 _MOST_MERGED = 15
+_MOST_REPLAYED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Touched:
 
     def counts(self, address: Address) -> bool:
         """Whether this is a difference at an address."""
-        if self.everything or address.kind in _DECLARED:
+        if self.everything or address.kind not in _NOT_OF_THE_FOLDER:
             return self.everything or address in self.addresses
         return self.rules or (self.scope and address.kind is not Kind.TRUST)
 
@@ -88,12 +93,16 @@ class CountedCommits:
         paths: Iterable[str],
         rule_files: Mapping[str, bytes],
         open_tree: Callable[[str, str], SourceTree],
+        *,
+        any_base: bool = False,
     ) -> None:
         """`paths` are the folders where the cluster is and where it is declared, mostly the same one.
 
-        `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path.
+        `rule_files` are the files of keys and rules at the head; `open_tree` reads a folder, given its tree id and path. With
+        `any_base` a merge is compared with one best common ancestor of several, as entries before version 4 were made.
         """
         self._reader = reader
+        self._parted = reader.merge_base if any_base else reader.only_merge_base
         self._paths = tuple(sorted(set(paths)))
         self._rule_files = frozenset(rule_files)
         self._open_tree = open_tree
@@ -101,12 +110,57 @@ class CountedCommits:
         self._folders: dict[tuple[str, str], Touched] = {}
         self._rules: dict[str, Mapping[str, bytes | None] | None] = {}
         self._configs: dict[bytes, frozenset[str] | None] = {}
+        self._replayed: dict[tuple[str, tuple[str, ...]], str | None] = {}
         self._merges = 0
         self._merged = 0
 
     def counts(self, commit: Commit, address: Address) -> bool:
         """Whether a commit counts for an address."""
         return self._touched(commit).counts(address)
+
+    def changes(self, commit: Commit, address: Address) -> bool:
+        """Whether a commit declares an address differently from its first parent."""
+        touched = self._touched(commit)
+        return touched.ours.counts(address) if isinstance(touched, _MergeTouched) else touched.counts(address)
+
+    def explain(self, commits: Sequence[Commit], address: Address, before: str, after: str) -> bool:
+        """Whether commits, oldest first, take an address from the root tree `before` to what it is in `after`.
+
+        Of a merge that is what it changed beyond merging. Where two commits change the same lines, the later one decides; other
+        conflicts explain nothing.
+        """
+        key = before, tuple(commit.id for commit in commits)
+        if key not in self._replayed:
+            self._replayed[key] = self._replay(commits, before)
+        given = self._replayed[key]
+        return given is not None and not self._between(given, after).counts(address)
+
+    def _replay(self, commits: Sequence[Commit], tree: str) -> str | None:
+        """The root tree after what each commit changed; None where that cannot be told, or would take long."""
+        merges = sum(len(commit.parents) > 1 for commit in commits)
+        if len(commits) > _MOST_REPLAYED or merges > _MOST_MERGED:
+            return None
+        given: str | None = tree
+        try:
+            for commit in commits:
+                parents = [self._reader.commit(parent).tree for parent in commit.parents]
+                base = parents[0] if len(parents) == 1 else self._merging(commit) if parents else None
+                if given is None or (base is None and parents):
+                    return None
+                given = self._reader.merge_trees(base, given, commit.tree, favor_theirs=True).tree
+        except GitopsError:
+            return None
+        return given
+
+    def _merging(self, merge: Commit) -> str | None:
+        """The root tree that merging the two parents of a commit gives, with one side of each conflict; None for other merges."""
+        if len(merge.parents) != 2:  # noqa: PLR2004 - the sides of a merge
+            return None
+        merged, parted = self._reader.merge(*merge.parents).tree, self._reader.only_merge_base(*merge.parents)
+        if merged is None and parted is not None:
+            trees = (self._reader.commit(each).tree for each in (parted, *merge.parents))
+            merged = self._reader.merge_trees(*trees, favor_theirs=True).tree
+        return merged
 
     def touches(self, commit: Commit) -> bool:
         """Whether a commit may count for anything."""
@@ -135,7 +189,7 @@ class CountedCommits:
 
     def _merge(self, commit: Commit, ours: Touched, theirs: Touched) -> Touched | _MergeTouched:
         self._merges += 1
-        parted = self._reader.merge_base(*commit.parents) if self._merges <= _MOST_MERGES else None
+        parted = self._parted(*commit.parents) if self._merges <= _MOST_MERGES else None
         if parted is None:
             return _EVERYTHING
         base = self._reader.commit(parted).tree

@@ -35,7 +35,7 @@ from gitops.model.approval import (
     DecisionKind,
     Via,
 )
-from gitops.model.ledger import ENTRY_VERSION, Debt, DebtSettlement, LedgerState
+from gitops.model.ledger import ENTRY_VERSION, WITH_ORIGINS, Debt, DebtSettlement, LedgerState
 from gitops.model.trust import TrustRoot
 
 _UNKNOWN = "unknown"
@@ -90,7 +90,7 @@ def verify_decision(
         return refused("the commit carries no signature")
     if not signature.good or signature.namespace != "git":
         return refused(signature.problem or "the signature does not match the commit")
-    if need.version >= ENTRY_VERSION:
+    if need.version >= WITH_ORIGINS:
         if decision.version < DECISION_VERSION:
             return refused("it was signed with an earlier release; sign it again")
         problem = own_signature_problem(signature, evidence.own_signature)

@@ -1,8 +1,9 @@
 """Who the authors of a change are. Authors do not approve it, and a change with an unknown author is not approved at all.
 
 1. The commits that count for a change are those reachable from what is applied next and not from what was applied last which
-   declare its address differently from a parent (`gitops.approvals.counting`). A merge counts where it is not what merging gives.
-   If no commit counts, all do.
+   declare its address differently from a parent (`gitops.approvals.counting`). A merge counts where it is not what merging gives,
+   and on the line of first parents wherever it brings a change of the address. Those that count have to explain the change:
+   applied one after the other to what was applied last, they give what is applied next. If they do not, all commits count.
 2. Each of them needs an origin, the first that there is of: (a) a good signature by a key that is trusted now and is not the
    bot's; (b) a push certificate by such a key; (c) a push that the server recorded, or (d) one that the forge lists or
    announced, by an account that the rules map to a person. The oldest push that brought a commit counts. (e) A commit on the
@@ -26,6 +27,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from functools import cached_property
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from gitops.core.dataclass import dataclass
@@ -34,7 +36,7 @@ from gitops.git.port import Commit, GitReader
 from gitops.model.address import Address
 from gitops.model.approval import CommitSignature
 from gitops.model.change import Action, Change
-from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, EntryKind, LedgerEntry
+from gitops.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, EntryKind, LedgerEntry
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
 
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
 MOST_COMMITS = 20_000
 """How many commits may wait to be applied before their authors count as unknown."""
 
+MOST_UNKNOWN = 20
+"""How many commits without an origin of one change are looked for."""
+
 _MOST_SHOWN = 3
 _MOST_NAMES = 500
-_MOST_UNKNOWN = 20
 # What forges write for the authors of commits that they squash into one.
 _CO_AUTHOR = re.compile(r"^co-authored-by:[^<>\n]*<([^<>\n]+)>", re.IGNORECASE | re.MULTILINE)
 # https://docs.github.com/en/account-and-profile/reference/email-addresses-reference#your-noreply-email-address
@@ -84,12 +88,16 @@ class KnownOrigins:
 
 @dataclass(frozen=True, slots=True)
 class Unapplied:
-    """The commits that are not applied: reachable from one of `heads`, not from `base`. `trust` is in force at `at`."""
+    """The commits that are not applied: reachable from one of `heads`, not from `base`. `trust` is in force at `at`.
+
+    `tree` is the root tree that is applied next; None if it is not one tree, which no commits explain.
+    """
 
     base: str
     heads: tuple[str, ...]
     trust: TrustRoot
     at: datetime
+    tree: str | None
 
 
 class Origins:
@@ -102,13 +110,19 @@ class Origins:
         counted: CountedCommits,
         known: Callable[[], KnownOrigins] = KnownOrigins,
         carried: Sequence[Origin] = (),
+        *,
+        explained: Callable[[Address], bool] = lambda _: True,
     ) -> None:
-        """`carried` are the origins, from earlier entries, of changes that are not applied yet."""
+        """`carried` are the origins, from earlier entries, of changes that are not applied yet.
+
+        For addresses that are not `explained`, commits count as in entries before version 4.
+        """
         self._reader = reader
         self._unapplied = unapplied
         self._counted = counted
         self._ask = known
         self._carried = tuple(carried)
+        self._explained = explained
         self._found: dict[str, Origin] = {}
         self._signatures: dict[str, CommitSignature] = {}
 
@@ -120,16 +134,44 @@ class Origins:
             return authors(
                 [*earlier, Origin("0" * 40, How.UNKNOWN, f"more than {MOST_COMMITS} commits wait to be applied")]
             )
-        # Rule 1; a commit of rule 2 (e) stands for those of its request.
-        found = self._judged_until(commit for commit in self._commits if self._counted.counts(commit, address))
-        stand = [each.by if each.how is How.MERGE else None for each in found]
-        if not earlier and all(head is not None and self._reader.resolve(head) is not None for head in stand):
-            found = self._judged_until(self._commits)
+        found = self._judged_until(self._counting(address, carried=bool(earlier)))
         if not earlier and not found:
             return authors(
                 [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
             )
         return authors([*earlier, *found])
+
+    def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
+        """Rule 1."""
+        strict = self._explained(address)
+        counting = [
+            commit
+            for commit in self._commits
+            if self._counted.counts(commit, address)
+            or (strict and commit.id in self._line and self._counted.changes(commit, address))
+        ]
+        # A commit of rule 2 (e) stands for those of its request, which count themselves.
+        own = [commit for commit in counting if self._stands_for(commit) is None]
+        explained = bool(own) or carried
+        if strict and explained:
+            base, tree = self._reader.commit(self._unapplied.base).tree, self._unapplied.tree
+            explained = tree is not None and self._counted.explain(self._oldest_first(own), address, base, tree)
+        return counting if explained else self._commits
+
+    def _stands_for(self, commit: Commit) -> str | None:
+        """The head of the request that a commit merged, if it is here."""
+        head = self._merged.get(commit.id)
+        return None if head is None or self._reader.resolve(head) is None else head
+
+    def _oldest_first(self, some: Sequence[Commit]) -> Sequence[Commit]:
+        """Some commits, each after its ancestors, in an order that they and the history alone decide: an audit has it, too."""
+        bits = {commit.id: 1 << number for number, commit in enumerate(some)}
+        before: dict[str, int] = {}
+        for commit in self._parents_first if len(some) > 1 else ():
+            before[commit] = 0
+            for parent in self._parents[commit]:
+                before[commit] |= before[parent] | bits.get(parent, 0)
+        return sorted(some, key=lambda commit: (before.get(commit.id, 0).bit_count(), commit.id))
 
     def touched(self) -> bool:
         """Whether any of the commits changes the cluster, even if later ones take it back."""
@@ -144,7 +186,7 @@ class Origins:
         for commit in commits:
             found.append(self._origin(commit))
             missing += found[-1].how is How.UNKNOWN
-            if missing >= _MOST_UNKNOWN:
+            if missing >= MOST_UNKNOWN:
                 break
         return found
 
@@ -161,6 +203,22 @@ class Origins:
             for commit, head in known.items()
             if reader.resolve(head) is None or not reader.is_ancestor(commit, head)
         }
+
+    @cached_property
+    def _line(self) -> frozenset[str]:
+        """The commits on the lines of first parents."""
+        reader, base = self._reader, self._unapplied.base
+        lines = (reader.commits_between(base, h, first_parent=True, most=MOST_COMMITS) for h in self._unapplied.heads)
+        return frozenset(commit.id for line in lines for commit in line)
+
+    @cached_property
+    def _parents(self) -> Mapping[str, Sequence[str]]:
+        known = {commit.id for commit in self._commits}
+        return {commit.id: [parent for parent in commit.parents if parent in known] for commit in self._commits}
+
+    @cached_property
+    def _parents_first(self) -> tuple[str, ...]:
+        return tuple(TopologicalSorter(self._parents).static_order())
 
     @cached_property
     def _commits(self) -> tuple[Commit, ...]:
@@ -242,7 +300,7 @@ def may_approve(trust: TrustRoot, authors: Authors, at: datetime) -> tuple[str, 
 
 def waiting_origins(entry: LedgerEntry) -> tuple[Origin, ...]:
     """The origins of what an entry leaves unapplied. The first release recorded none: then its authors are not all known."""
-    if entry.version < ENTRY_VERSION:
+    if entry.version < WITH_ORIGINS:
         source = "0" * 40 if entry.source is None else entry.source.commit
         why = "an entry of the first release, which recorded no origins, left the change unapplied"
         people = tuple(name for name in entry.authors if name != UNKNOWN_AUTHOR)

@@ -45,7 +45,7 @@ from gitops.model.approval import (
     Via,
 )
 from gitops.model.change import Change, Tier
-from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR
+from gitops.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIGINS
 from gitops.model.trust import TrustRoot
 
 REFUSALS = frozenset(
@@ -203,7 +203,7 @@ def signature_refusal(
         return Code.APPROVAL_UNSIGNED, "the commit carries no signature"
     if not signature.good or signature.namespace != "git":
         return Code.APPROVAL_SIGNATURE_INVALID, signature.problem or "the signature does not match the commit"
-    if version < ENTRY_VERSION:
+    if version < WITH_ORIGINS:
         return None
     if statement.version < STATEMENT_VERSION:
         early = "it was given with an earlier release, which did not record what it covers; approve again"
@@ -304,14 +304,14 @@ def _coverage(case: _Case) -> _Refusal | None:
     if grant is not None and grant.tree != case.statement.cluster_tree:
         return Code.APPROVAL_STALE, f"what was reviewed in {_short(grant.commit)} is not what would be applied"
     difference = _difference(case)
-    if difference is None and case.need.moved and case.need.version >= ENTRY_VERSION:
+    if difference is None and case.need.moved and case.need.version >= WITH_ORIGINS:
         difference = "the resource was changed after the entry that the approver saw; approve again"
     return None if difference is None else (Code.APPROVAL_STALE, difference)
 
 
 def _data(case: _Case) -> _Refusal | None:
     """Step 8; the first release knew nothing of data."""
-    if case.need.version < ENTRY_VERSION:
+    if case.need.version < WITH_ORIGINS:
         return None
     return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth)
 

@@ -25,7 +25,7 @@ from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Kind
 from gitops.model.change import Action, Disposition, Tier
 from gitops.model.kinds import Gate, rules_of
-from gitops.model.ledger import ENTRY_VERSION, EntryChange
+from gitops.model.ledger import WITH_ORIGINS, EntryChange
 from gitops.plan.planner import survey
 
 __all__ = ["check_migrations"]
@@ -33,7 +33,7 @@ __all__ = ["check_migrations"]
 
 def check_migrations(walk: Walk, found: VerifiedEntry) -> None:
     """Apply the rules to one entry. Raises IntegrityError `ledger_change_unapproved`."""
-    if found.entry.version < ENTRY_VERSION:
+    if found.entry.version < WITH_ORIGINS:
         return
     for listed in found.entry.changes:
         applied = listed.disposition == Disposition.APPLIED

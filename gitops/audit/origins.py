@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from gitops.approvals.counting import CountedCommits
+from gitops.approvals.merges import series_with
 from gitops.approvals.origins import (
+    MOST_COMMITS,
+    MOST_UNKNOWN,
     KnownOrigins,
     Origins,
     Pushed,
@@ -32,7 +35,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
-from gitops.model.ledger import LedgerEntry, SourceRevision
+from gitops.model.ledger import WITH_EXPLAINED_AUTHORS, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -47,7 +50,8 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     if set(entry.authors) != set(names_of_authors(entry.origins)):
         raise _mismatch("its authors are not the people of its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
-    origins = _recomputed(walk, found, previous.entry.source.commit, source, carried)
+    base, explained = previous.entry.source.commit, entry.version >= WITH_EXPLAINED_AUTHORS
+    origins = _recomputed(walk, found, base, source, carried, explained=explained)
     for address in _addresses(entry, walk.state.vanished):
         recorded = [each for each in entry.origins if not each.resources or address in each.resources]
         _compare(origins.authors_of(address).origins, recorded, address)
@@ -56,13 +60,17 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
             key = walk.reader.signature(origin.commit)
             if not key.good or origin.by not in found.before.names(key.key):
                 raise _mismatch(f"commit {origin.commit[:12]} is not signed by {origin.by}")
-    _check_merges(walk, entry.origins)
+    # What the entry before names, too, was verified with that one.
+    known = {(each.commit, each.by) for each in previous.entry.origins}
+    _check_merges(walk, [each for each in entry.origins if (each.commit, each.by) not in known], base, source)
+    if not explained:
+        _note_self_approvals(walk, found, _recomputed(walk, found, base, source, carried, explained=True))
 
 
 def _recomputed(
-    walk: Walk, found: VerifiedEntry, base: str, source: SourceRevision, carried: Sequence[Origin]
+    walk: Walk, found: VerifiedEntry, base: str, source: SourceRevision, carried: Sequence[Origin], *, explained: bool
 ) -> Origins:
-    """The origins by git, with the pushes and requests that the entry records."""
+    """The origins by git, with the pushes and requests that the entry records; with `explained` by the rules since version 4."""
     entry, reader = found.entry, walk.reader
     claims = {each.commit: Pushed(each.how, each.by, each.by) for each in entry.origins if each.how in _RECORDED}
     known = KnownOrigins(
@@ -70,13 +78,24 @@ def _recomputed(
         {each.commit: each.by for each in entry.origins if each.how is How.MERGE},
     )
     files = walk.rules.files(source.commit)
-    counted = CountedCommits(reader, [entry.target.path], files, lambda tree, _: walk.open_tree(reader, tree))
+    counted = CountedCommits(
+        reader, [entry.target.path], files, lambda tree, _: walk.open_tree(reader, tree), any_base=not explained
+    )
     heads = [source.commit]
     if any(change.resource.kind is Kind.CLUSTER for change in entry.changes):
         # The commits that move a cluster of another branch are on the one with `gitops.yaml`.
         heads += [each.commit for each in entry.origins if reader.resolve(each.commit) is not None]
-    unapplied = Unapplied(base, tuple(dict.fromkeys(heads)), found.before, entry_time(entry))
-    return Origins(reader, unapplied, counted, lambda: known, carried)
+    tree = reader.commit(source.commit).tree
+    unapplied = Unapplied(base, tuple(dict.fromkeys(heads)), found.before, entry_time(entry), tree)
+    # Which tree declares where a cluster goes is not recorded: what the bot found out about that is believed.
+    return Origins(
+        reader,
+        unapplied,
+        counted,
+        lambda: known,
+        carried,
+        explained=lambda address: explained and address.kind is not Kind.CLUSTER,
+    )
 
 
 def _addresses(entry: LedgerEntry, vanished: Container[Address]) -> Iterator[Address]:
@@ -87,6 +106,9 @@ def _addresses(entry: LedgerEntry, vanished: Container[Address]) -> Iterator[Add
 
 
 def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Address) -> None:
+    if sum(origin.how is How.UNKNOWN for origin in recorded) >= MOST_UNKNOWN:
+        # No more were looked for, and no approval counts.
+        return
     people: dict[str, set[str]] = {}
     for origin in recorded:
         people.setdefault(origin.commit, set()).update(origin.people)
@@ -98,18 +120,34 @@ def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Ad
             raise _mismatch(f"authors of {address} are missing: {', '.join(missing)}")
 
 
-def _check_merges(walk: Walk, origins: Sequence[Origin]) -> None:
-    """Part 5."""
-    reader, stand = walk.reader, {each.commit: each.by for each in origins if each.how is How.MERGE}
-    parents = {commit: next(iter(reader.commit(commit).parents), None) for commit in stand}
-    for last in stand.keys() - {parent for parent in parents.values() if parent is not None}:
-        head, first = stand[last], last
-        while (before := parents[first]) is not None and stand.get(before) == head:
-            first = before
-        if before is None or reader.resolve(head) is None:
+def _check_merges(walk: Walk, origins: Sequence[Origin], base: str, source: SourceRevision) -> None:
+    """Part 5. Of a request that was rebased, an entry records only the commits that count: the whole series is looked for."""
+    reader, verified = walk.reader, set[tuple[str, str]]()
+    line = reader.commits_between(base, source.commit, first_parent=True, most=MOST_COMMITS)
+    on_line = {commit.id for commit in line}
+    for origin in origins:
+        if origin.how is not How.MERGE or (origin.commit, origin.by) in verified or reader.resolve(origin.by) is None:
             continue
-        if reader.is_ancestor(last, head) or reader.merge(before, head).tree != reader.commit(last).tree:
-            raise _mismatch(f"commit {last[:12]} is not what merging {head[:12]} gives")
+        # A cluster may be declared by another branch than its own.
+        known = line if origin.commit in on_line else reader.commits_between(base, origin.commit, first_parent=True)
+        series = next(series_with(reader, known, origin.commit, origin.by), ())
+        if not series:
+            raise _mismatch(f"commit {origin.commit[:12]} is not what merging {origin.by[:12]} gives")
+        verified.update((commit.id, origin.by) for commit in series)
+
+
+def _note_self_approvals(walk: Walk, found: VerifiedEntry, origins: Origins) -> None:
+    """By the rules since version 4, an earlier entry may have taken the approval of an author."""
+    for use in found.entry.approvals:
+        listed = next((each for each in found.entry.changes if each.resource == use.resource), None)
+        if listed is None or made_by_no_commit(change_of(listed), walk.state.vanished):
+            continue
+        people = origins.authors_of(use.resource).people
+        if found.before.known_as({use.principal}) & found.before.known_as(people):
+            walk.notes.append(
+                f"entry {found.entry.number}: {use.principal} approved the change of {use.resource}, and is one of its authors "
+                "by the rules of this release: read who made and merged its commits"
+            )
 
 
 def _mismatch(detail: str) -> IntegrityError:

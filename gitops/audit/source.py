@@ -11,7 +11,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry, trust_files
 from gitops.ledger.records import Recording
 from gitops.model.address import Kind
-from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState, SourceRevision, changeset_key
+from gitops.model.ledger import WITH_ORIGINS, EntryKind, LedgerState, SourceRevision, changeset_key
 from gitops.model.resource import DesiredState
 from gitops.plan.planner import diff
 
@@ -79,7 +79,7 @@ def _check_authors(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> 
         before.source.commit, source.commit
     ):
         raise IntegrityError(Code.LEDGER_SOURCE_MISMATCH, "the source commit does not continue the one before")
-    if entry.version >= ENTRY_VERSION:
+    if entry.version >= WITH_ORIGINS:
         check_origins(walk, found, source)
         return
     if not walk.settled and not set(before.authors) <= set(entry.authors):

@@ -28,7 +28,7 @@ from gitops.ledger.witnesses import LedgerEntries
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionKind
 from gitops.model.change import Action, Change
-from gitops.model.ledger import ENTRY_VERSION, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
+from gitops.model.ledger import WITH_ORIGINS, ApprovalUse, Debt, DebtSettlement, EntryChange, LedgerEntry, LedgerState
 from gitops.model.origin import Authors
 from gitops.plan.republished import republished_queries
 
@@ -160,11 +160,11 @@ def verify_used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPo
         at=entry_time(entry),
         consumed=frozenset(position.before.approval_records),
         revoked=recorded_revocations(position.before),
-        authors=frozenset(entry.authors) if entry.version < ENTRY_VERSION else named.people,
+        authors=frozenset(entry.authors) if entry.version < WITH_ORIGINS else named.people,
         version=entry.version,
         digest=listed.digest,
         moved=evidence.statement is not None and position.moved_since(evidence.statement.ledger_head, listed.resource),
-        unknown=() if entry.version < ENTRY_VERSION else named.unknown,
+        unknown=() if entry.version < WITH_ORIGINS else named.unknown,
         forge=entry.forge or "",
     )
     verification = verify_approval(evidence, need, before)

@@ -61,7 +61,7 @@ from gitops.ledger.witnesses import Anchor, WitnessedLedger
 from gitops.model.address import Address, trust_address
 from gitops.model.approval import DecisionEvidence
 from gitops.model.kinds import rules_of
-from gitops.model.ledger import ENTRY_VERSION, EntryKind, LedgerState
+from gitops.model.ledger import WITH_ORIGINS, EntryKind, LedgerState
 
 __all__ = ["AuditScope", "TreeOpener", "audit"]
 
@@ -188,7 +188,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
         walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
     _note_vanished(walk, found, state)
-    if found.entry.version < ENTRY_VERSION and _FIRST_RELEASE not in walk.notes:
+    if found.entry.version < WITH_ORIGINS and _FIRST_RELEASE not in walk.notes:
         walk.notes.append(_FIRST_RELEASE)
     walk.moved |= dict.fromkeys(found.entry.moved, number)
     walk.settled = is_settled_after(walk, found.entry, state)
@@ -198,7 +198,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
 def _note_vanished(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
     """Graphs that an observation found gone are in its entry and in the state after it; each is a note."""
     entry = found.entry
-    if entry.kind is EntryKind.REFRESH and entry.version >= ENTRY_VERSION and set(entry.vanished) != state.vanished:
+    if entry.kind is EntryKind.REFRESH and entry.version >= WITH_ORIGINS and set(entry.vanished) != state.vanished:
         raise IntegrityError(Code.LEDGER_STATE_MISMATCH, "the entry does not list the graphs that vanished")
     for graph in entry.vanished:
         walk.notes.append(f"entry {entry.number}: {graph} vanished, without a delete")

@@ -17,10 +17,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 
+from gitops.approvals.merges import merged_series
 from gitops.approvals.origins import MOST_COMMITS, KnownOrigins, Pushed, names_of_accounts, person_of_account
 from gitops.approvals.pushes import NOT_RECORDED, PUSHES, recorded_pushes
 from gitops.approvals.verify import HOSTED
-from gitops.bot.changes import commit_changes, merging_gives
+from gitops.bot.changes import commit_changes
 from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project
 from gitops.config.gitops_yaml import ClusterRule
@@ -35,8 +36,6 @@ from gitops.model.trust import TrustRoot
 MOST_ASKED = 200
 """About how many commits of a branch the forge is asked which requests they merged."""
 
-# Commits of one request that was rebased; the origin of more is not looked for.
-_MOST_REBASED = 50
 _NOT_READABLE = frozenset({Code.FORGE_REFUSED, Code.FORGE_LIMIT})
 
 
@@ -269,32 +268,9 @@ def merge_commits(project: Project, line: Sequence[Commit], request: ChangeReque
     A request of a merge queue is not merged yet: any commit of the group may be what merging it gives.
     """
     ends = {request.merged_as, request.head}
-    for last, commit in enumerate(line):
-        candidate = request.merged_as is None or commit.id in ends
-        if candidate and commit.parents and not project.tools.store.is_ancestor(commit.id, request.head):
-            # The last of several that were rebased also looks like a squash.
-            rebased = _rebased(project, line[last : last + _MOST_REBASED], request)
-            if rebased:
-                return rebased
-            if merging_gives(project, commit.parents[0], request, commit.id):
-                return (commit,)
-    return ()
-
-
-def _rebased(project: Project, line: Sequence[Commit], request: ChangeRequest) -> tuple[Commit, ...]:
-    """The newest commits of the branch if each is what applying the next commit of a request gives; else nothing."""
-    store = project.tools.store
-    try:
-        fork = store.merge_base(line[-1].id, request.head)
-        own = store.commits_between(fork, request.head, most=len(line) + 1)
-        copies = line[: len(own)]
-        if any(len(commit.parents) != 1 for commit in (*own, *copies)) or len(copies) != len(own):
-            return ()
-        if not {commit.id for commit in own}.isdisjoint(commit.id for commit in copies):
-            return ()
-        same = all(
-            store.replay(commit.id, copy.parents[0]).tree == copy.tree for commit, copy in zip(own, copies, strict=True)
-        )
-    except GitopsError:
-        return ()
-    return tuple(copies) if same else ()
+    found = (
+        merged_series(project.tools.store, line, last, request.head)
+        for last, commit in enumerate(line)
+        if request.merged_as is None or commit.id in ends
+    )
+    return next(filter(None, found), ())

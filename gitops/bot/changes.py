@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gitops.approvals.merges import merging_gives
 from gitops.bot.project import Project
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.errors import GitopsError
@@ -69,16 +70,6 @@ def is_merged_by(project: Project, request: ChangeRequest, update: RefUpdate) ->
         return False
     if store.is_ancestor(request.head, update.new):
         return True
-    if update.old != ZERO and merging_gives(project, update.old, request, update.new):
+    if update.old != ZERO and merging_gives(store, update.old, request.head, update.new):
         return True
-    return merging_gives(project, update.new, request, update.new)
-
-
-def merging_gives(project: Project, base: str, request: ChangeRequest, commit: str) -> bool:
-    """Whether merging a request into `base` gives exactly the tree of `commit`."""
-    store = project.tools.store
-    try:
-        return store.merge(base, request.head).tree == store.commit(commit).tree
-    except GitopsError:
-        # Anybody can push a branch that cannot be merged at all; that must not stop the other requests.
-        return False
+    return merging_gives(store, update.new, request.head, update.new)

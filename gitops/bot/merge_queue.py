@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.changes import changes_cluster, merging_gives, trees_differ
+from gitops.approvals.merges import merging_gives
+from gitops.bot.changes import changes_cluster, trees_differ
 from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.kept_plans import kept_plan
 from gitops.bot.report import report_plan, report_refusal, report_untouched
@@ -41,7 +42,7 @@ def verify_group(context: EventContext, event: QueueEvent) -> Iterator[LogLine]:
         for r in candidates
         if project.has_head(r)
         and not store.is_ancestor(r.head, event.base)
-        and (store.is_ancestor(r.head, event.head) or merging_gives(project, event.base, r, event.head))
+        and (store.is_ancestor(r.head, event.head) or merging_gives(store, event.base, r.head, event.head))
     )
     for rule in rules:
         if trees_differ(project, rule, store.commit(event.head).tree, store.commit(event.base).tree):

@@ -282,7 +282,7 @@ class Project:
         plain = require_plain(store, folder, place.rule.path, position.plain_folder(tools.compiler()))
         trust = trust_root(files := trust_at(store, place.root))
         source_tree = tools.open_tree(store, folder, place.rule.path)
-        origins = self._origins((rule, place), [commit, target], position, files, known)
+        origins = self._origins((rule, place), found_at.root, [commit, target], position, files, known)
         made = Workspace(
             tree=source_tree,
             config_dir=place.rule.path,
@@ -353,6 +353,7 @@ class Project:
     def _origins(
         self,
         where: tuple[ClusterRule, ClusterFolder],
+        root: str,
         heads: Sequence[str | None],
         position: LedgerPosition,
         files: Mapping[str, bytes],
@@ -369,7 +370,7 @@ class Project:
         # A cluster of another branch is moved by commits of the one with `gitops.yaml`.
         declaring = self.head_of(self.default_ref) if place.elsewhere and rule.ref != self.default_ref else None
         reached = tuple(dict.fromkeys(head for head in (*heads, place.commit, declaring) if head is not None))
-        unapplied = Unapplied(applied, reached, trust, self.tools.clock.now())
+        unapplied = Unapplied(applied, reached, trust, self.tools.clock.now(), None if declaring else root)
         return Origins(store, unapplied, counted, known, position.origins)
 
     def _knows_origins(self) -> bool:

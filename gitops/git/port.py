@@ -121,6 +121,10 @@ class GitReader(Protocol):
         """A best common ancestor."""
         ...
 
+    def only_merge_base(self, one: str, other: str) -> str | None:
+        """The best common ancestor; None if there is none, if there are several, or if that would take long to find out."""
+        ...
+
     def commits_between(
         self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
     ) -> tuple[Commit, ...]:
@@ -131,8 +135,15 @@ class GitReader(Protocol):
         """The tree of merging commit `theirs` into `ours`, without touching a ref or a work tree."""
         ...
 
+    def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
+        """The tree `ours` with what differs between the trees `base` (None for an empty one) and `theirs`.
+
+        With `favor_theirs` lines that both changed are those of `theirs`.
+        """
+        ...
+
     def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """The tree of applying the change of one commit on top of commit `onto`."""
+        """The tree of applying what a commit changed against its first parent on top of commit `onto`."""
         ...
 
     def signature(self, commit_id: str) -> CommitSignature:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pygit2
-from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
+from pygit2.enums import ConfigLevel, MergeFavor, ObjectType, RepositoryOpenFlag, SortMode
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, UsageError
@@ -268,6 +268,11 @@ class Repository:
             base: Any = repo.merge_base(one, other)
         return None if base is None else str(base)
 
+    def only_merge_base(self, one: str, other: str) -> str | None:
+        """The best common ancestor; None if there is none, if there are several, or if that would take long to find out."""
+        base = self.merge_base(one, other)
+        return base if base is not None and is_parted_once(self._repo, base, one, other) else None
+
     def commits_between(
         self, base: str | None, head: str, *, first_parent: bool = False, most: int | None = None
     ) -> tuple[Commit, ...]:
@@ -306,17 +311,25 @@ class Repository:
                 apart = merge_apart(self._read, self._write, self.commit(base).tree, trees[ours], trees[theirs])
             return apart or merged_index(repo, repo.merge_commits(ours, theirs))
 
-    def replay(self, commit_id: str, onto: str) -> MergeResult:
-        """The tree of applying what `commit_id` changed against its first parent to `onto`, in memory."""
-        commit, target = self.commit(commit_id), self.commit(onto)
-        base = self.commit(commit.parents[0]).tree if commit.parents else self._write("tree", b"")
-        repo = self._repo
-        check_size(self._read, base, commit.tree)
-        with _failures(commit_id):
-            if (apart := merge_apart(self._read, self._write, base, target.tree, commit.tree)) is not None:
+    def merge_trees(self, base: str | None, ours: str, theirs: str, *, favor_theirs: bool = False) -> MergeResult:
+        """The tree `ours` with what differs between the trees `base` (None for an empty one) and `theirs`, in memory.
+
+        With `favor_theirs` lines that both changed are those of `theirs`.
+        """
+        repo, base = self._repo, base or self._write("tree", b"")
+        check_size(self._read, base, theirs)
+        with _failures(f"the trees {ours} and {theirs}"):
+            if (apart := merge_apart(self._read, self._write, base, ours, theirs)) is not None:
                 return apart
-            ancestor, ours, theirs = (repo[tree].peel(pygit2.Tree) for tree in (base, target.tree, commit.tree))
-            return merged_index(repo, repo.merge_trees(ancestor, ours, theirs))
+            ancestor, mine, others = (repo[tree].peel(pygit2.Tree) for tree in (base, ours, theirs))
+            favor = MergeFavor.THEIRS if favor_theirs else MergeFavor.NORMAL
+            return merged_index(repo, repo.merge_trees(ancestor, mine, others, favor))
+
+    def replay(self, commit_id: str, onto: str) -> MergeResult:
+        """The tree of applying what a commit changed against its first parent on top of commit `onto`, in memory."""
+        commit = self.commit(commit_id)
+        base = self.commit(commit.parents[0]).tree if commit.parents else None
+        return self.merge_trees(base, self.commit(onto).tree, commit.tree)
 
     def verify(self, payload: bytes, armor: str, namespace: str) -> CommitSignature:
         """Check a detached armored signature of `payload`; one of another namespace is bad."""

@@ -4,9 +4,10 @@
 each status; the values of the three record maps have any content. Maps are written by code point, so that two documents of
 one state are the same bytes and their differences read well.
 
-`entry.json` is one ledger entry. This release writes version 3. Version 1 knows only approvals that people signed; version 2 is
-for entries that use another, open a debt or settle one. Every text is one plain line, every digest and id is checked for its
-form, and the writer reads back what it wrote before anyone signs it.
+`entry.json` is one ledger entry. This release writes version 4. Version 1 knows only approvals that people signed; version 2 is
+for entries that use another, open a debt or settle one; version 3 records the origins of commits; those of version 4 explain
+each change. Every text is one plain line, every digest and id is checked for its form, and the writer reads back what it wrote
+before anyone signs it.
 
 `sound.json` lists the graphs that an apply read and compiled without a problem.
 
@@ -244,6 +245,8 @@ ENTRY = Document(
         1: record(partial(LedgerEntry, version=1), _ENTRY, check=_check_previous),
         2: record(partial(LedgerEntry, version=2), _ENTRY_2, check=_check_entry_2),
         3: record(partial(LedgerEntry, version=3), _ENTRY_3, check=_check_previous),
+        # The same members, under stricter rules.
+        4: record(partial(LedgerEntry, version=4), _ENTRY_3, check=_check_previous),
     },
     version_of=lambda entry: entry.version,
     code=Code.LEDGER_ENTRY_INVALID,

@@ -133,8 +133,14 @@ class FormerLedger:
     trust_digest: str | None = None
 
 
-ENTRY_VERSION = 3
+ENTRY_VERSION = 4
 """The version of the entries that this release writes."""
+
+WITH_ORIGINS = 3
+"""The first version whose entries record where commits come from. Those before are of the first release."""
+
+WITH_EXPLAINED_AUTHORS = 4
+"""The first version whose origins explain each change: see `gitops.approvals.origins`, rule 1."""
 
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""

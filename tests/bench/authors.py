@@ -50,7 +50,9 @@ def _search(repository: Repository, root: str, head: str) -> None:
     from gitops.wiring.project import open_commit_tree
 
     counted = CountedCommits(repository, [_FOLDER], _FILES, partial(open_commit_tree, repository))
-    unapplied = Unapplied(root, (head,), trust_root(_FILES), datetime(2026, 1, 1, tzinfo=UTC))
+    unapplied = Unapplied(
+        root, (head,), trust_root(_FILES), datetime(2026, 1, 1, tzinfo=UTC), repository.commit(head).tree
+    )
     if not Origins(repository, unapplied, counted).authors_of(graph_address("a")).unknown:
         raise RuntimeError("unsigned commits without a push have no known author")
 

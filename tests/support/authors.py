@@ -78,7 +78,7 @@ class History:
         files = trust_at(reader, reader.commit(base).tree)
         counted = CountedCommits(reader, [FOLDER], files, partial(open_commit_tree, reader))
         known = KnownOrigins(lambda commit: self.pushed.get(commit, ()), self.merged)
-        unapplied = Unapplied(base, heads, trust_root(files), self.at)
+        unapplied = Unapplied(base, heads, trust_root(files), self.at, reader.commit(heads[-1]).tree)
         return Origins(reader, unapplied, counted, lambda: known, carried)
 
     def authors(self, base: str, *heads: str, of: Address = A) -> Authors:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gitops.approvals.counting import CountedCommits
+from gitops.approvals.counting import CountedCommits, Touched
 from gitops.approvals.origins import MOST_COMMITS, Pushed, person_of_account
 from gitops.config.trust_root import trust_root
 from gitops.git.port import NewCommit, Person
 from gitops.git.repository import Repository
 from gitops.ledger.trust import trust_at
-from gitops.model.address import Address, cluster_address, graph_address, trust_address
+from gitops.model.address import Address, Kind, cluster_address, graph_address, trust_address
 from gitops.model.origin import Authors, How, Origin
 from gitops.model.trust import TrustRoot
 from gitops.wiring.local import open_commit_tree
@@ -109,18 +109,29 @@ def test_a_folder_that_comes_from_a_history_of_its_own_counts(history: History, 
     assert "?" in history.people(root, other)
 
 
-def test_a_clean_merge_is_nobodys_change(history: History, root: str) -> None:
+def test_a_clean_merge_is_the_work_of_who_brings_the_change_to_the_target(history: History, root: str) -> None:
+    """On the line of first parents it counts where it changes something; on a side branch it adds nothing of its own."""
     main = history.by("ada", {"cluster/b.pg": schema("x")}, root)
     topic = history.by("dora", without("b"), root)
-    assert history.people(root, history.merge("mask", main, topic)) == {"dora"}
-    assert history.people(root, history.merge("mask", topic, main), of=Address("schema.b")) == {"ada"}
+    merged = history.merge("mask", main, topic)
+    assert history.people(root, merged) == {"dora", "mask", "?"}
+    assert history.people(root, merged, of=Address("schema.b")) == {"ada"}
+    brought = history.merge("dora", history.by("dora", {"README": b"1\n"}, root), merged)
+    assert history.people(root, brought) == {"dora"}
 
 
-def test_a_merge_of_two_edits_of_one_file_is_nobodys_change(history: History, root: str) -> None:
+def test_a_clean_merge_that_a_request_explains_is_the_work_of_the_request(history: History, root: str) -> None:
+    topic = history.by("dora", without("b"), root)
+    merged = history.merge("mask", history.by("ada", {"README": b"1\n"}, root), topic)
+    history.merged[merged] = topic
+    assert history.people(root, merged) == {"dora"}
+
+
+def test_a_merge_of_two_edits_of_one_file_is_the_work_of_both(history: History, root: str) -> None:
     start = history.by("ada", {"cluster/a.pg": schema("one", "two", "three", "four", "five", "six")}, root)
     main = history.by("ada", {"cluster/a.pg": schema("zero", "one", "two", "three", "four", "five", "six")}, start)
     topic = history.by("dora", {"cluster/a.pg": schema("one", "two", "three", "four", "five", "six", "seven")}, start)
-    merged = history.merge("mask", main, topic)
+    merged = history.merge("ada", main, topic)
     assert history.people(start, merged, of=Address("schema.a")) == {"ada", "dora"}
 
 
@@ -154,7 +165,8 @@ def test_a_merge_that_drops_where_the_cluster_is_counts(history: History, root: 
     main = history.by("ada", {"README": b"1\n"}, root)
     evil = history.merge("mask", main, moved, cluster_yaml=declaring("a", "b"))
     assert history.people(root, evil, of=cluster_address("library")) == {"ada", "dora", "mask", "?"}
-    assert history.people(root, history.merge("mask", main, moved), of=cluster_address("library")) == {"ada", "dora"}
+    merged = history.merge("ada", main, moved)
+    assert history.people(root, merged, of=cluster_address("library")) == {"ada", "dora"}
 
 
 def test_a_conflict_that_a_person_resolved_counts_where_it_was(history: History, root: str) -> None:
@@ -163,7 +175,7 @@ def test_a_conflict_that_a_person_resolved_counts_where_it_was(history: History,
     files = {"README": b"both\n", "cluster/b.pg": schema("y")}
     resolved = history.by("mask", files, main, topic)
     assert history.people(root, resolved, of=Address("schema.a")) == {"ada"}
-    assert history.people(root, resolved, of=Address("schema.b")) == {"dora"}
+    assert history.people(root, resolved, of=Address("schema.b")) == {"dora", "mask", "?"}
     other = history.by("mask", {**files, "cluster/a.pg": schema("z")}, main, topic)
     assert history.people(root, other, of=Address("schema.a")) == {"ada", "mask", "?"}
 
@@ -171,9 +183,50 @@ def test_a_conflict_that_a_person_resolved_counts_where_it_was(history: History,
 def test_a_merge_of_three_counts_unless_all_agree(history: History, root: str) -> None:
     quiet = [history.by("ada", {name: b"1"}, root) for name in ("x", "y")]
     octopus = history.by("mask", without("b"), root, *quiet)
-    assert history.people(root, octopus) == {"mask", "?"}
+    # What it changed beyond merging cannot be told: everybody counts.
+    assert history.people(root, octopus) == {"ada", "mask", "?"}
     agreed = history.by("mask", {}, root, *quiet)
     assert history.people(root, history.by("ada", without("b"), agreed)) == {"ada"}
+
+
+def test_merges_that_cross_hide_nobody(history: History, root: str) -> None:
+    """Ada has the graph removed in applied history, crosses two lines, and lets git choose the one without the graph.
+
+    The only commits that change the graph are dora's try, which she took back.
+    """
+    gone = history.by("ada", without("b"), root)
+    applied = history.of("ada", history.repository.commit(root).tree, root, gone)
+    tried = history.by("dora", without("b"), root)
+    undone = history.by("dora", without("a", "b"), tried)
+    with_graph = history.merge("ada", applied, undone)
+    without_graph = history.merge("ada", history.by("ada", {"README": b"1\n"}, gone), undone)
+    crossed = history.of("ada", history.repository.commit(without_graph).tree, with_graph, without_graph)
+    merged = history.merge("mask", history.by("mask", {"NEWS": b"1\n"}, applied), crossed)
+    history.merged[merged] = crossed
+    assert [history.people(applied, head) for head in (crossed, merged)] == [{"ada", "dora"}] * 2
+    assert history.repository.only_merge_base(with_graph, without_graph) is None
+
+
+def test_bytes_that_a_rename_brings_along_hide_nobody(history: History, root: str) -> None:
+    """Git merges what ada wrote into a file that nothing uses into the file that dora made of it."""
+    unused = history.by("dora", {"cluster/old.pg": schema("one", "two", "three", "four", "five")}, root)
+    edited = history.by("ada", {"cluster/old.pg": schema("one", "two", "three", "four", "five", "spy")}, unused)
+    taken = declaring("a", "b").replace(b"a.pg", b"new.pg")
+    renamed = {"cluster/old.pg": None, "cluster/new.pg": schema("one", "two", "three", "four", "five")}
+    dora = history.by("dora", {**renamed, "cluster/cluster.yaml": taken}, unused)
+    merged = history.merge("dora", dora, edited)
+    assert b"spy" in (history.repository.read(history.repository.commit(merged).tree, "cluster/new.pg") or b"")
+    assert history.people(unused, merged, of=Address("schema.a")) == {"ada", "dora"}
+
+
+@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.TRUST, Kind.CLUSTER}))
+def test_resources_of_every_kind_are_counted_by_address(kind: Kind) -> None:
+    """A kind that is to come, too: no list of kinds decides whose change it is."""
+    name = {Kind.QUERY: "a.all", Kind.STRATEGY: "main.burst", Kind.UNKNOWN: ""}.get(kind, "a")
+    address = Address(f"{kind}.{name}")
+    assert address.kind is kind
+    assert Touched(frozenset({address})).counts(address)
+    assert not Touched(rules=True, scope=True).counts(address)
 
 
 def test_keys_and_rules_have_their_own_authors(history: History, root: str) -> None:
