@@ -102,7 +102,7 @@ class CountedCommits:
         `any_base` a merge is compared with one best common ancestor of several, as entries before version 4 were made.
         """
         self._reader = reader
-        self._parted = reader.merge_base if any_base else reader.only_merge_base
+        self._any_base = any_base
         self._paths = tuple(sorted(set(paths)))
         self._rule_files = frozenset(rule_files)
         self._open_tree = open_tree
@@ -189,7 +189,8 @@ class CountedCommits:
 
     def _merge(self, commit: Commit, ours: Touched, theirs: Touched) -> Touched | _MergeTouched:
         self._merges += 1
-        parted = self._parted(*commit.parents) if self._merges <= _MOST_MERGES else None
+        find = self._reader.merge_base if self._any_base else self._reader.only_merge_base
+        parted = find(*commit.parents) if self._merges <= _MOST_MERGES else None
         if parted is None:
             return _EVERYTHING
         base = self._reader.commit(parted).tree

@@ -35,7 +35,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
-from gitops.model.ledger import WITH_EXPLAINED_AUTHORS, LedgerEntry, SourceRevision
+from gitops.model.ledger import WITH_EXPLAINED_AUTHORS, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -63,8 +63,8 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     # What the entry before names, too, was verified with that one.
     known = {(each.commit, each.by) for each in previous.entry.origins}
     _check_merges(walk, [each for each in entry.origins if (each.commit, each.by) not in known], base, source)
-    if not explained:
-        _note_self_approvals(walk, found, _recomputed(walk, found, base, source, carried, explained=True))
+    if not explained and entry.kind is not EntryKind.INTENT:
+        _note_self_approvals(walk, found, source)
 
 
 def _recomputed(
@@ -136,8 +136,15 @@ def _check_merges(walk: Walk, origins: Sequence[Origin], base: str, source: Sour
         verified.update((commit.id, origin.by) for commit in series)
 
 
-def _note_self_approvals(walk: Walk, found: VerifiedEntry, origins: Origins) -> None:
-    """By the rules since version 4, an earlier entry may have taken the approval of an author."""
+def _note_self_approvals(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:
+    """By the rules since version 4, an earlier entry may have taken the approval of an author.
+
+    What it applied may have waited through several entries, so all commits count since the last one that left nothing.
+    """
+    base = walk.settled_at
+    if base is None or walk.reader.resolve(base) is None or not walk.reader.is_ancestor(base, source.commit):
+        return
+    origins = _recomputed(walk, found, base, source, (), explained=True)
     for use in found.entry.approvals:
         listed = next((each for each in found.entry.changes if each.resource == use.resource), None)
         if listed is None or made_by_no_commit(change_of(listed), walk.state.vanished):

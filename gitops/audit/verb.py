@@ -43,7 +43,6 @@ from gitops.audit.walk import (
     Walk,
     announced_operations,
     entry_ids,
-    is_settled_after,
     start_after,
 )
 from gitops.core.canonical import digest
@@ -191,7 +190,7 @@ def _check_entry(walk: Walk, commit_id: str, number: int) -> VerifiedEntry:
     if found.entry.version < WITH_ORIGINS and _FIRST_RELEASE not in walk.notes:
         walk.notes.append(_FIRST_RELEASE)
     walk.moved |= dict.fromkeys(found.entry.moved, number)
-    walk.settled = is_settled_after(walk, found.entry, state)
+    walk.settle(found.entry, state)
     return found
 
 

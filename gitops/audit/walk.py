@@ -81,8 +81,9 @@ class Walk:
     """The state of an audit after the entry `previous`.
 
     `numbers` are the numbers of all entries, by commit. `announced` are the operations that any entry announced, by id, and
-    `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied. `declared` is what the
-    cluster folder that was read last declares, after its tree id. `revocations` are decisions, by the approval they revoke.
+    `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied, `settled_at` the source
+    commit of the last one that did so. `declared` is what the cluster folder that was read last declares, after its tree id.
+    `revocations` are decisions, by the approval they revoke.
     `moved` has the number of the last entry that changed each resource, `schemas` the schema texts that were declared, by digest.
     """
 
@@ -97,12 +98,19 @@ class Walk:
     state: LedgerState = field(default_factory=LedgerState)
     blobs: str | None = None
     settled: bool = True
+    settled_at: str | None = None
     announced: dict[str, AnnouncedOperation] = field(default_factory=dict)
     consumed: dict[str, ConsumedApproval] = field(default_factory=dict)
     declared: tuple[str, DesiredState | None] = ("", None)
     notes: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
     schemas: dict[str, bytes] = field(default_factory=dict)
+
+    def settle(self, entry: LedgerEntry, state: LedgerState) -> None:
+        """Remember whether an entry, with the state after it, left nothing unapplied."""
+        self.settled = is_settled_after(self, entry, state)
+        if entry.source is not None and (self.settled or self.settled_at is None):
+            self.settled_at = entry.source.commit
 
     def moved_since(self, entry: str, resource: str) -> bool:
         """Whether an entry after the given one, as far as they were walked, changed a resource."""
@@ -157,7 +165,7 @@ def start_after(walk: Walk, since: str, approvals_of: Callable[[Walk, VerifiedEn
         for operation, begun in announced_operations(walk.reader, each, approvals_of(walk, each)).items():
             walk.announced.setdefault(operation, begun)
     walk.previous, walk.state = found, state
-    walk.settled = is_settled_after(walk, found.entry, state)
+    walk.settle(found.entry, state)
 
 
 def is_settled_after(walk: Walk, entry: LedgerEntry, state: LedgerState) -> bool:

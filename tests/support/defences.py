@@ -295,6 +295,11 @@ DEFENCES: Mapping[str, Hole] = {
     "commits have one meaning": _patched(RawCommit, "defect", lambda _: ""),
     "objects are not replaced": _replacing,
     "authors do not approve": _patched(approvals, "_permission", _passes),
+    "commits explain a change": _all(
+        _patched(Repository, "only_merge_base", Repository.merge_base),
+        _patched(counting.CountedCommits, "explain", lambda *_: True),
+        _patched(counting.CountedCommits, "changes", lambda *_: False),
+    ),
     "accounts are mapped by rules": _patched(pushes, "person_of_account", lambda _, account: account),
     "variables of a pusher do not count": _patched(
         run, "own_command", lambda: (sys.executable, "-I", "-c", _BELIEVING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from gitops.approvals.pushes import PUSHES
 from gitops.bot.record_push import record_of, record_push
 from gitops.core.codes import Code
@@ -14,7 +16,7 @@ from gitops.doctor.attack.copy import (
     join_reasons,
     require,
 )
-from gitops.doctor.attack.rules import CLUSTER, DELETE_LEGACY, STRANGER
+from gitops.doctor.attack.rules import AUTHOR, CLUSTER, DELETE_LEGACY, STRANGER
 from gitops.git.command import run_program
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.wiring.system import SystemClock
@@ -86,9 +88,41 @@ def _spoofed(copy: ClusterCopy) -> str:
     return "variables of the pusher do not count"
 
 
+def _crossed(copy: ClusterCopy) -> str:
+    """An approver removes the graph in history that is applied, and lets git choose it again where two lines cross.
+
+    The only commits that change the graph are those of somebody else, who tried the same and took it back. Where the lines parted
+    twice, git may take the newest commit as their base.
+    """
+    first, store, times = copy.rules.first_approver, copy.store(), itertools.count(1_760_000_000)
+
+    def commit(who: str, tree: str | None, *parents: str) -> str:
+        require(tree is not None, "the merges conflict")
+        person = Person(who.partition("@")[0], who, next(times))
+        key = copy.rules.key(AUTHOR if who == STRANGER else who)
+        return store.write_commit(NewCommit(tree or "", parents, person, "change\n"), signing_key=key)
+
+    start = copy.head(copy.target)
+    kept = store.commit(start).tree
+    removed = store.write_files(kept, {copy.path("cluster.yaml"): DELETE_LEGACY})
+    gone = commit(first, removed, start)
+    applied = commit(first, kept, start, gone)
+    copy.move_ref(copy.target, applied)
+    copy.apply()
+    noted = commit(first, store.write_files(removed, {"notes.txt": b"words\n"}), gone)
+    undone = commit(STRANGER, kept, commit(STRANGER, removed, start))
+    has = commit(first, store.merge(applied, undone).tree, applied, undone)
+    lacks = commit(first, store.merge(noted, undone).tree, noted, undone)
+    copy.move_ref(copy.target, commit(first, store.commit(lacks).tree, has, lacks))
+    for who in copy.rules.approvers:
+        copy.approve(who, blind=True)
+    return copy.expect_no_effect()
+
+
 _RULE = "docs/trust.md: who is an author"
 AUTHOR_ATTACKS = (
     Attack("unlisted-account", "push with the token of a job, or a login that no rule names", _RULE, _unlisted),
     Attack("pushed-beside-a-run", "let another run apply your own push", _RULE, _beside_a_run),
     Attack("spoofed-login", "name another person in the variables of a push", _RULE, _spoofed),
+    Attack("crossed-merges", "delete a graph by merges that cross, and approve it", _RULE, _crossed, "applied"),
 )

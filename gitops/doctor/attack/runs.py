@@ -21,7 +21,7 @@ from gitops.wiring.system import RandomIds
 
 _EARLIER = datetime(2019, 6, 1, tzinfo=UTC)
 _BRANCHES, _COMMITS, _READ = 20, 150, 1500
-_MERGES, _COMPUTED = 80, 85
+_MERGES, _COMPUTED = 80, 75
 
 
 class _Behind:
@@ -126,7 +126,7 @@ def _criss_cross(copy: ClusterCopy) -> str:
         )
     copy.move_ref(copy.target, copy.commit(STRANGER, {copy.path("cluster.yaml"): DELETE_LEGACY}, left))
     project = copy.local().project
-    counted = _Counted(copy.store(), ("merge", "merge_base"), _COMPUTED)
+    counted = _Counted(copy.store(), ("merge", "only_merge_base"), _COMPUTED)
     tools = replace(project.tools, store=cast(GitStore, counted))
     project = Project(tools, project.default_ref)
     work = project.workspace(copy.rule, copy.head(copy.target), project.position(copy.rule), actor=None)

@@ -476,8 +476,8 @@ def test_merges_of_a_hostile_history_are_not_computed_without_end(
 
         return call
 
-    for name in ("merge", "merge_base"):
+    for name in ("merge", "only_merge_base"):
         monkeypatch.setattr(Repository, name, counted(name, getattr(Repository, name)))
     assert "?" in history.people(root, head)
     assert computed.count("merge") <= 15
-    assert computed.count("merge_base") <= 60
+    assert computed.count("only_merge_base") <= 60
