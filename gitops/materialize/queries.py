@@ -1,7 +1,7 @@
 """The statements that the adapter gives, but for those about replicas: what they need, and their texts.
 
 Each reads all compute clusters at once. Parameters are those of the driver (`%s`), so a percent sign of SQL is written twice.
-They have types, since a target does not guess them everywhere.
+They have types, since a target does not guess them everywhere: in `ANY(%s)` it never does.
 
 Sources: https://materialize.com/docs/sql/system-catalog/mz_catalog/, https://materialize.com/docs/sql/system-catalog/mz_internal/
 """
@@ -107,7 +107,7 @@ ACTIVITY = Query(
 SPANS = Query(
     """SELECT cluster_id, min(began_at) AS first, max(greatest(began_at, finished_at))
     FROM mz_internal.mz_statement_execution_history_redacted
-    WHERE cluster_id = ANY(%s) AND application_name IS DISTINCT FROM %s AND (began_at >= %s OR finished_at >= %s)
+    WHERE cluster_id = ANY(%s::text[]) AND application_name IS DISTINCT FROM %s::text AND (began_at >= %s OR finished_at >= %s)
     GROUP BY cluster_id, date_trunc('minute', began_at) ORDER BY first""",
     relations=(_HISTORY,),
 )
@@ -228,7 +228,8 @@ AUDIT = Query(
 # Parameters: ids of clusters, from when on.
 AUDITED = Query(
     """SELECT action_id, cluster_id, coalesce(action_sql, ''), decision_ctx, coalesce(executed, false), error_message, created_at
-    FROM mz_cluster_strategy_actions WHERE cluster_id = ANY(%s) AND created_at >= %s ORDER BY created_at, action_id""",
+    FROM mz_cluster_strategy_actions WHERE cluster_id = ANY(%s::text[]) AND created_at >= %s
+    ORDER BY created_at, action_id""",
     relations=(_ACTIONS,),
 )
 
