@@ -50,7 +50,9 @@ _CLUSTERS = "mz_catalog.mz_clusters"
 _REPLICAS = "mz_catalog.mz_cluster_replicas"
 _SIZES = "mz_catalog.mz_cluster_replica_sizes"
 _INDEXES = "mz_catalog.mz_indexes"
+_VIEWS = "mz_catalog.mz_materialized_views"
 _SOURCES = "mz_catalog.mz_sources"
+_SINKS = "mz_catalog.mz_sinks"
 _HYDRATION = "mz_internal.mz_hydration_statuses"
 _STATUSES = "mz_internal.mz_cluster_replica_status_history"
 _HISTORY = "mz_internal.mz_statement_execution_history_redacted"
@@ -64,7 +66,9 @@ SIGNALS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         _REPLICAS: ("id", "name", "cluster_id", "size"),
         _SIZES: ("size", "processes", "workers", "credits_per_hour"),
         _INDEXES: ("id", "cluster_id"),
+        _VIEWS: ("id", "cluster_id"),
         _SOURCES: ("id", "type", "cluster_id"),
+        _SINKS: ("id", "cluster_id"),
         _HYDRATION: ("object_id", "replica_id", "hydrated"),
         _STATUSES: ("replica_id", "process_id", "status", "reason", "occurred_at"),
         _HISTORY: ("cluster_id", "application_name", "began_at", "finished_at"),
@@ -112,11 +116,20 @@ SPANS = Query(
     relations=(_HISTORY,),
 )
 
-# An object without a status is not hydrated. A replica without objects has nothing to read: its processes have to be online.
-# Parameter: ids of clusters.
+# These objects are those of the view mz_hydration_statuses. One without a status is not hydrated. A target runs each sink, and
+# each source of these types, on one replica, its oldest, until that is dropped: where it is hydrated there, no other replica
+# waits for it, since it never hydrates beside it. A replica without objects has nothing to read: its processes have to be
+# online. Parameter: ids of clusters.
 HYDRATION = Query(
     """WITH objects AS (
-      SELECT id, cluster_id FROM mz_catalog.mz_indexes UNION SELECT id, cluster_id FROM mz_catalog.mz_sources WHERE type = 'kafka'
+      SELECT id, cluster_id, false AS single FROM mz_catalog.mz_indexes
+      UNION ALL SELECT id, cluster_id, false FROM mz_catalog.mz_materialized_views
+      UNION ALL SELECT id, cluster_id, type IN ('postgres', 'mysql', 'sql-server') FROM mz_catalog.mz_sources
+        WHERE cluster_id IS NOT NULL AND type <> 'webhook'
+      UNION ALL SELECT id, cluster_id, true FROM mz_catalog.mz_sinks
+    ), running AS (
+      SELECT DISTINCT h.object_id FROM mz_internal.mz_hydration_statuses AS h
+      JOIN mz_catalog.mz_cluster_replicas AS r ON r.id = h.replica_id WHERE h.hydrated
     ), newest AS (
       SELECT DISTINCT ON (replica_id, process_id) replica_id, status FROM mz_internal.mz_cluster_replica_status_history
       ORDER BY replica_id, process_id, occurred_at DESC
@@ -127,11 +140,13 @@ HYDRATION = Query(
     FROM mz_catalog.mz_cluster_replicas AS r
     LEFT JOIN objects AS o ON o.cluster_id = r.cluster_id
     LEFT JOIN mz_internal.mz_hydration_statuses AS h ON h.object_id = o.id AND h.replica_id = r.id
+    LEFT JOIN running AS n ON n.object_id = o.id AND o.single
     LEFT JOIN online AS s ON s.replica_id = r.id
     WHERE r.cluster_id = ANY(%s::text[])
     GROUP BY r.cluster_id, r.name
-    HAVING bool_and(CASE WHEN o.id IS NULL THEN coalesce(s.online, false) ELSE coalesce(h.hydrated, false) END)""",
-    relations=(_HYDRATION, _STATUSES, _INDEXES, _SOURCES, _REPLICAS),
+    HAVING bool_and(CASE WHEN o.id IS NULL THEN coalesce(s.online, false)
+      ELSE coalesce(h.hydrated, false) OR n.object_id IS NOT NULL END)""",
+    relations=(_HYDRATION, _STATUSES, _INDEXES, _VIEWS, _SOURCES, _SINKS, _REPLICAS),
 )
 
 # All processes of a replica report the same crash. Parameters: ids of clusters, from when on.

@@ -13,7 +13,9 @@ CREATE TABLE mz_catalog.mz_cluster_replicas (
   UNIQUE (cluster_id, name));
 CREATE TABLE mz_catalog.mz_cluster_replica_sizes (size text, processes bigint, workers bigint, credits_per_hour numeric);
 CREATE TABLE mz_catalog.mz_indexes (id text, name text, cluster_id text);
+CREATE TABLE mz_catalog.mz_materialized_views (id text, name text, cluster_id text);
 CREATE TABLE mz_catalog.mz_sources (id text, name text, type text, cluster_id text);
+CREATE TABLE mz_catalog.mz_sinks (id text, name text, type text, cluster_id text);
 CREATE TABLE mz_internal.mz_hydration_statuses (
   object_id text, replica_id text, hydrated boolean, UNIQUE (object_id, replica_id));
 CREATE TABLE mz_internal.mz_cluster_replica_status_history (
@@ -22,6 +24,17 @@ CREATE TABLE mz_internal.mz_statement_execution_history_redacted (
   id text, cluster_id text, application_name text, began_at timestamptz, finished_at timestamptz, finished_status text);
 GRANT SELECT ON ALL TABLES IN SCHEMA mz_catalog, mz_internal TO bot;
 
+-- What hydrates on the replicas of a cluster, by kind. A sink and some sources do on one replica, until that is dropped.
+CREATE VIEW mz_internal.stand_in_objects AS
+  SELECT id, 'index' AS kind, cluster_id, false AS single FROM mz_catalog.mz_indexes
+  UNION ALL SELECT id, 'materialized-view', cluster_id, false FROM mz_catalog.mz_materialized_views
+  UNION ALL SELECT id, type, cluster_id, type IN ('postgres', 'mysql', 'sql-server') FROM mz_catalog.mz_sources
+    WHERE cluster_id IS NOT NULL AND type <> 'webhook'
+  UNION ALL SELECT id, 'sink', cluster_id, true FROM mz_catalog.mz_sinks;
+-- On which replicas that are there an object is hydrated.
+CREATE VIEW mz_internal.stand_in_running AS
+  SELECT h.object_id, h.replica_id FROM mz_internal.mz_hydration_statuses h
+  JOIN mz_catalog.mz_cluster_replicas r ON r.id = h.replica_id WHERE h.hydrated;
 -- Which clusters permit one replica; numbers of ids.
 CREATE TABLE mz_internal.stand_in_single (cluster_id text);
 -- What statements about replicas have changed, and how many hydrated replicas were left; a drop has no size.
@@ -47,7 +60,10 @@ END $$;
 
 CREATE FUNCTION mz_internal.stand_in_hydrated(owner text) RETURNS bigint LANGUAGE sql AS $$
   SELECT count(*) FROM mz_catalog.mz_cluster_replicas r WHERE r.cluster_id = owner
-    AND (SELECT bool_and(h.hydrated) FROM mz_internal.mz_hydration_statuses h WHERE h.replica_id = r.id)
+    AND EXISTS (SELECT FROM mz_internal.mz_hydration_statuses h WHERE h.replica_id = r.id)
+    AND NOT EXISTS (SELECT FROM mz_internal.stand_in_objects o WHERE o.cluster_id = owner
+      AND NOT EXISTS (SELECT FROM mz_internal.stand_in_running n
+        WHERE n.object_id = o.id AND (n.replica_id = r.id OR o.single)))
 $$;
 
 -- SECURITY DEFINER: the catalog is changed by statements alone.

@@ -29,6 +29,32 @@ def ticks(tmp_path: Path, stand_in: ServerWorld) -> Ticks:
     return made
 
 
+@pytest.mark.parametrize(
+    ("kind", "runs", "kept"),
+    [
+        ("materialized-view", True, True),
+        ("load-generator", True, True),
+        ("postgres", False, True),
+        ("sink", False, True),
+        # These run on the oldest replica alone until it is dropped: to wait for them would be to wait forever.
+        ("postgres", True, False),
+        ("sink", True, False),
+    ],
+)
+def test_a_replica_serves_until_the_new_one_has_hydrated_all_that_can_hydrate_there(
+    ticks: Ticks, kind: str, runs: bool, kept: bool
+) -> None:
+    ticks.world.add_object("serving", kind)
+    ticks.world.hydrate("serving", NAME, but="" if runs else kind)
+    ticks.tick()
+    ticks.world.hydrate("serving", f"{NAME}_2", but=kind)
+    ticks.tick()
+    assert (NAME in ticks.world.replicas("serving")) == kept
+    ticks.world.hydrate("serving", f"{NAME}_2")
+    ticks.tick()
+    assert set(ticks.world.replicas("serving")) == {f"{NAME}_2"}
+
+
 def test_what_ticks_recorded_is_a_world_to_play_again(ticks: Ticks) -> None:
     ticks.tick()
     ticks.world.hydrate("serving", f"{NAME}_2")

@@ -85,10 +85,18 @@ class ServerWorld:
             self.set_single(name)
         return owner
 
+    def add_object(self, cluster: str, kind: str) -> None:
+        """A compute cluster maintains one more object: a `materialized-view`, a `sink`, or a source of a type."""
+        owner, name = self._owner(cluster), f"u{next(self._numbers)}"
+        if kind == "materialized-view":
+            self._insert("mz_catalog.mz_materialized_views", name, name, owner)
+        else:
+            self._insert(f"mz_catalog.mz_{'sinks' if kind == 'sink' else 'sources'}", name, name, kind, owner)
+
     def drop_cluster(self, name: str) -> None:
         """Drop it, with its replicas; the rows of the tables stay."""
         owner = self._owner(name)
-        for relation in ("mz_cluster_replicas", "mz_indexes", "mz_sources"):
+        for relation in ("mz_cluster_replicas", "mz_indexes", "mz_materialized_views", "mz_sources", "mz_sinks"):
             self._database.execute(f"DELETE FROM mz_catalog.{relation} WHERE cluster_id = %s", (owner,))  # noqa: S608
         self._database.execute("DELETE FROM mz_catalog.mz_clusters WHERE id = %s", (owner,))
 
@@ -130,16 +138,18 @@ class ServerWorld:
         )
         return dict(rows)
 
-    def hydrate(self, cluster: str, replica: str) -> None:
-        """The replica has read what it needs, and is online."""
+    def hydrate(self, cluster: str, replica: str, *, but: str = "") -> None:
+        """The replica has read what it needs, `but` objects of a kind, and is online."""
         owner, held = self._owner(cluster), self._replica(cluster, replica)
-        # An object that is not there yet has no status.
+        # An object that is not there yet has no status, nor has a source that runs on another replica alone. Such a sink has one.
         self._database.execute("DELETE FROM mz_internal.mz_hydration_statuses WHERE replica_id = %s", (held,))
         self._database.execute(
-            "INSERT INTO mz_internal.mz_hydration_statuses SELECT id, %s, true FROM ("
-            "SELECT id, cluster_id FROM mz_catalog.mz_indexes UNION SELECT id, cluster_id FROM mz_catalog.mz_sources"
-            ") AS objects WHERE cluster_id = %s",
-            (held, owner),
+            """INSERT INTO mz_internal.mz_hydration_statuses
+            SELECT id, %s, kind <> %s AND NOT elsewhere FROM (
+              SELECT *, single AND id IN (SELECT object_id FROM mz_internal.stand_in_running) AS elsewhere
+              FROM mz_internal.stand_in_objects WHERE cluster_id = %s
+            ) AS o WHERE kind = 'sink' OR kind <> %s AND NOT elsewhere""",
+            (held, but, owner, but),
         )
         self.set_online(cluster, replica, online=True)
 
