@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.language.suggest import choices
 from gitops.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, of_kind
 from gitops.policy.bind import BoundBundle, Enforced, bind, check_kinds
-from gitops.policy.bundle import BRANCH_SCOPED, TARGET_SCOPED, Action, EngineKind
+from gitops.policy.bundle import BRANCH_SCOPED, READS, TARGET_SCOPED, Action, EngineKind
 from gitops.policy.cases import Case, Guarded, failures, read_cases, scopes_of
-from gitops.policy.decide import MAIN, AccessRequest, decide, without_policy
+from gitops.policy.decide import MAIN, AccessRequest, decide, decide_all, without_policy
 from gitops.policy.read import read_bundle
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
@@ -65,10 +66,10 @@ def explain(options: argparse.Namespace) -> int:
         detail = f"{len(enforced)} scopes have a policy, and one is explained"
         raise UsageError(Code.USAGE_ERROR, detail, fix=f"name it: --scope SCOPE, one of {', '.join(enforced)}")
     place = next(iter(enforced.values())) if options.scope is None else enforced.get(options.scope)
-    branch = options.branch or (MAIN if action in BRANCH_SCOPED else None)
+    branch = options.branch or (MAIN if action in BRANCH_SCOPED | READS.keys() else None)
     target = options.target_branch or (MAIN if action in TARGET_SCOPED else None)
     request = AccessRequest(options.actor, action, branch, target, options.query)
-    decision = without_policy(request) if place is None else decide(place.bundle, request)
+    decision = decide_all(request, without_policy if place is None else partial(decide, place.bundle))
     form = {
         "decision": "allow" if decision.allowed else "deny",
         "actor": request.actor,

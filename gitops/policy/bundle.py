@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from types import MappingProxyType
 
 from gitops.core.dataclass import dataclass
 
 __all__ = [
     "BRANCH_SCOPED",
     "GRAPH_ACTIONS",
+    "READS",
     "SERVER_ACTIONS",
     "TARGET_SCOPED",
     "Action",
@@ -51,6 +53,9 @@ BRANCH_SCOPED = frozenset({Action.READ, Action.EXPORT, Action.CHANGE})
 
 TARGET_SCOPED = frozenset({Action.SCHEMA_APPLY, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE})
 """Actions whose rules may have a `target_branch_scope`."""
+
+READS: Mapping[Action, Action] = MappingProxyType({Action.BRANCH_CREATE: Action.READ, Action.BRANCH_MERGE: Action.READ})
+"""Actions that copy a branch to their target branch, each with what it also needs on the branch that it copies."""
 
 
 class BranchScope(StrEnum):

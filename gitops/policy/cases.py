@@ -2,12 +2,13 @@
 
 A case asks for each of its actors and actions, or who may do one thing. An action is about `branch`; where none is written, about
 `main`. On a graph without a policy any token may read, and nothing else. To run a query is to invoke it, and to read or to change
-on the branch, as the query does.
+on the branch, as the query does. What copies a branch also reads it: `branch` beside a `target_branch`, else `main`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -16,8 +17,8 @@ from gitops.language.suggest import choices
 from gitops.language.yaml import YamlMap, YamlNode, shown
 from gitops.model.address import CLUSTER_SCOPE, graph_address
 from gitops.policy.bind import Enforced
-from gitops.policy.bundle import BRANCH_SCOPED, SERVER_ACTIONS, TARGET_SCOPED, Action
-from gitops.policy.decide import MAIN, AccessDecision, AccessRequest, decide, without_policy
+from gitops.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, Action
+from gitops.policy.decide import MAIN, AccessDecision, AccessRequest, decide, decide_all, without_policy
 from gitops.policy.nodes import NodeReader
 
 __all__ = ["Case", "Guarded", "failures", "read_cases", "scopes_of"]
@@ -214,17 +215,18 @@ def _decided(case: Case, action: Action | None, actor: str, scope: str, guarded:
         writes = guarded.writes(scope, case.query or "")
         asked = Action.INVOKE_QUERY, Action.CHANGE if writes else Action.READ
     branch, target = case.branch or MAIN, case.target_branch or case.branch or MAIN
+    copied = case.branch if case.target_branch else MAIN
+    place = guarded.enforced.get(scope)
     decisions = []
     for each in asked:
         request = AccessRequest(
             actor,
             each,
-            branch if each in BRANCH_SCOPED else None,
+            branch if each in BRANCH_SCOPED else copied if each in READS else None,
             target if each in TARGET_SCOPED else None,
             case.query if each is Action.INVOKE_QUERY else None,
         )
-        place = guarded.enforced.get(scope)
-        decisions.append(without_policy(request) if place is None else decide(place.bundle, request))
+        decisions.append(decide_all(request, without_policy if place is None else partial(decide, place.bundle)))
     return next((each for each in decisions if not each.allowed), decisions[0])
 
 

@@ -1,5 +1,7 @@
 """Whether a bundle permits a request. Pure, and equal to what Cedar decides of the same bundle: a law of the tests.
 
+A request may need several permissions, each of which is decided by itself: `decide_all` is what enforces, explains and lists.
+
 1. An actor in no group is denied.
 2. A rule permits the request if the actor is in its group, the action is one of its own, the branch that the action is about is
    in its scope, and, for a stored query, the query is one of its own.
@@ -8,11 +10,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from gitops.core.dataclass import dataclass
-from gitops.policy.bundle import Action, BranchScope, Bundle, Rule
+from gitops.policy.bundle import READS, Action, BranchScope, Bundle, Rule
 
 __all__ = [
     "MAIN",
@@ -20,6 +24,7 @@ __all__ = [
     "AccessRequest",
     "PolicyEngine",
     "decide",
+    "decide_all",
     "denial",
     "is_mentioned",
     "permission",
@@ -88,6 +93,18 @@ def decide(bundle: Bundle, request: AccessRequest) -> AccessDecision:
         return stranger(request)
     found = [rule.id for rule in bundle.rules if permits(bundle, rule, request)]
     return permission(min(found)) if found else denial(request)
+
+
+def decide_all(request: AccessRequest, decide: Callable[[AccessRequest], AccessDecision]) -> AccessDecision:
+    """Decide a request with what it reads of the branch that it copies, `main` where it names none."""
+    decision = decide(request)
+    if not decision.allowed or request.action not in READS:
+        return decision
+    origin = request.branch or MAIN
+    reading = decide(replace(request, action=READS[request.action], branch=origin, target_branch=None))
+    if reading.allowed:
+        return decision
+    return replace(reading, message=f"{request.action} reads branch '{origin}', and {reading.message}")
 
 
 def is_mentioned(bundle: Bundle, actor: str) -> bool:

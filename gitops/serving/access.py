@@ -19,6 +19,8 @@ none    present      any other        denied
 bound   absent       any              401
 bound   in no group  any              denied
 bound   present      any              as the policy says; what it cannot evaluate is 500, and no denial
+
+What copies a branch is two decisions: the action on the target branch, and `read` on the branch that is copied.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.model.address import graph_address
 from gitops.policy.bundle import SERVER_ACTIONS, Action
-from gitops.policy.decide import AccessDecision, AccessRequest
+from gitops.policy.decide import AccessDecision, AccessRequest, decide_all
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 from gitops.serving.tokens import BearerTokens
@@ -133,7 +135,7 @@ class DecisionRecord:
 def decide_access(
     generation: Generation, graph: ServedGraph | None, wanted: AccessRequest, request_id: str = ""
 ) -> DecisionRecord:
-    """Decide by the second table; `graph` is None for the server. An actor is absent if it is empty.
+    """Decide one thing by the second table; `graph` is None for the server. An actor is absent if it is empty.
 
     Raises GitopsError `policy_evaluation_failed`.
     """
@@ -164,28 +166,36 @@ def authorize(
     request_id: str = "",
     count: CountDecision | None = None,
 ) -> DecisionRecord:
-    """Decide, log the decision, and hand it to `count`; returns it where it permits the request.
+    """Decide all that a request needs, log each decision, and hand it to `count`; returns the first where all permit it.
 
     Raises ProblemError 401, 403, 404 for a stored query that the actor may not invoke, or 500 where nothing was decided.
     """
+    records: list[DecisionRecord] = []
+
+    def decide(each: AccessRequest) -> AccessDecision:
+        record = decide_access(generation, graph, each, request_id)
+        records.append(record)
+        if DECISIONS.isEnabledFor(logging.INFO):
+            DECISIONS.info("decision", extra={"form": {"event": "decision", **record.form}})
+        if count is not None:
+            count(record.scope, each.action, record.decision)
+        return record.decision
+
     try:
-        record = decide_access(generation, graph, wanted, request_id)
+        decision = decide_all(wanted, decide)
     except GitopsError as error:
         DECISIONS.error("not decided: %s: %s", error.code, error.detail, extra={"request_id": request_id})
         if count is not None:
             count(_scope(graph), wanted.action, None)
         raise ProblemError(ApiProblem(500, ApiCode.INTERNAL, f"policy: {error.detail}")) from error
-    if DECISIONS.isEnabledFor(logging.INFO):
-        DECISIONS.info("decision", extra={"form": {"event": "decision", **record.form}})
-    if count is not None:
-        count(record.scope, wanted.action, record.decision)
-    if record.status == 401:  # noqa: PLR2004 - a status of HTTP
+    status = records[-1].status
+    if status == 401:  # noqa: PLR2004 - a status of HTTP
         raise ProblemError(ApiProblem(401, ApiCode.UNAUTHORIZED, "missing bearer token", headers=_CHALLENGE))
-    if not record.decision.allowed:
+    if not decision.allowed:
         if wanted.action is Action.INVOKE_QUERY:
             raise ProblemError(NO_SUCH_QUERY)
-        raise ProblemError(ApiProblem(record.status, ApiCode.FORBIDDEN, record.decision.message))
-    return record
+        raise ProblemError(ApiProblem(status, ApiCode.FORBIDDEN, decision.message))
+    return records[0]
 
 
 def _scope(graph: ServedGraph | None) -> str:

@@ -15,12 +15,11 @@ from gitops.serving.http.graph_routes import BRANCH, GRAPH
 from gitops.serving.http.route import Parameter, Route
 from gitops.serving.http.streams import PieceStream
 from gitops.serving.operations import blobs, changes, commits
-from gitops.serving.problem import ProblemError, bad_request
+from gitops.serving.problem import bad_request
 
 __all__ = ["ROUTES"]
 
 _OCTETS = "application/octet-stream"
-_FORBIDDEN = 403
 # A part up to this size goes out at once.
 _SMALL = 2**20
 
@@ -91,10 +90,7 @@ async def _permitted_snapshot(call: Call, query: Mapping[str, str]) -> graph.Sna
     if "branch" in query:
         raise bad_request("give a branch or a snapshot, not both")
     found = await call.work(lambda: commits.find_commit(call.graph, commit))
-    try:
-        call.require(Action.READ, branch=found.branch)
-    except ProblemError as error:
-        raise commits.commit_missing(commit) if error.problem.status == _FORBIDDEN else error from None
+    commits.permit_commit(call.require, found)
     return found
 
 

@@ -10,7 +10,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
 from gitops.graph.results import FeedPage, FeedPosition, RowChange
 from gitops.policy.bundle import Action
-from gitops.serving.operations.commits import commit_form, commit_missing
+from gitops.serving.operations.commits import commit_form, permit_commit
 from gitops.serving.operations.permit import Permit, Read
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
@@ -70,12 +70,9 @@ def commit_changes(
     Raises ProblemError 404 as for a commit that does not exist where the actor may not read the branch that has it, and 400 for a
     token that is not of this commit.
     """
-    n, commit = found.manifest.n, found.manifest.txn_id
+    n = found.manifest.n
     position = None if token is None else graph.parse_position(token)
-    try:
-        permit(Action.READ, branch=found.branch)
-    except ProblemError as error:
-        raise commit_missing(commit) if error.problem.status == 403 else error from None  # noqa: PLR2004
+    permit_commit(permit, found)
     if position is not None and (position.n, position.branch) != (n - 1, found.branch):
         raise bad_request("the page token is of another commit")
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from gitops.graph import Snapshot
     from gitops.serving.generation import ServedGraph
 
-__all__ = ["MAX_COMMITS", "commit_form", "commit_missing", "find_commit", "list_commits", "read_commit"]
+__all__ = ["MAX_COMMITS", "commit_form", "find_commit", "list_commits", "permit_commit", "read_commit"]
 
 MAX_COMMITS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FORBIDDEN = 403
 _UNFINDABLE = frozenset({Code.GRAPH_VERSION_GONE, Code.GRAPH_VERSION_UNKNOWN})
 
 
@@ -52,27 +53,40 @@ def list_commits(served: ServedGraph, permit: Permit, branch: str, limit: int | 
 
 
 def read_commit(served: ServedGraph, permit: Permit, commit: str) -> Read:
-    """One commit, which may be on any branch; it is read as `main` is. Raises ProblemError 404 when it is not kept."""
+    """One commit, which may be on any branch; it is read as `main` is, and as its own branch is.
+
+    The work raises ProblemError 404 when the commit is not kept, and as `permit_commit`.
+    """
     permit(Action.READ, branch=MAIN)
 
     def read() -> dict[str, Any]:
-        return commit_form(find_commit(served, commit).manifest)
+        found = find_commit(served, commit)
+        permit_commit(permit, found)
+        return commit_form(found.manifest)
 
     return read
+
+
+def permit_commit(permit: Permit, found: Snapshot) -> None:
+    """Nothing, if the branch that has the commit may be read; else ProblemError 404, as for a commit that does not exist."""
+    try:
+        permit(Action.READ, branch=found.branch)
+    except ProblemError as error:
+        raise _missing(found.manifest.txn_id) if error.problem.status == _FORBIDDEN else error from None
 
 
 def find_commit(served: ServedGraph, commit: str) -> Snapshot:
     """The version with this commit id, on the branch that has it. Raises ProblemError 404; as `ServedGraph.open`."""
     if not is_ulid(commit):
-        raise commit_missing(commit)
+        raise _missing(commit)
     try:
         return served.open(graph.ReadTarget(commit=commit))
     except GitopsError as error:
         if error.code in _UNFINDABLE:
-            raise commit_missing(commit) from None
+            raise _missing(commit) from None
         raise
 
 
-def commit_missing(commit: str) -> ProblemError:
+def _missing(commit: str) -> ProblemError:
     """The answer about a commit that the graph does not keep."""
     return ProblemError(ApiProblem(404, ApiCode.NOT_FOUND, f"commit '{commit[:80]}' not found"))

@@ -93,6 +93,17 @@ def test_who_lists_actors_with_their_rules(folder: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["actors"] == []
 
 
+def test_who_copies_a_branch_also_reads_one(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = "{id: copying, allow: {actors: {group: all}, actions: [branch_create]}}"
+    text = POLICY.replace("groups: {", "groups: {all: [act-ada, act-eve], ") + f"  - {rules}\n"
+    (folder / "k.yaml").write_text(text, encoding="utf-8")
+    assert main(["policy", "who", "--action", "branch_create", "--graph", "notes", "--branch", "draft"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1 actor may branch_create on notes",
+        "  act-ada  copying, k.yaml:7",
+    ]
+
+
 def test_who_names_what_has_no_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cluster.yaml").write_text(CLUSTER.partition("policies")[0], encoding="utf-8")
     assert main(["policy", "who", "--action", "read", "--graph", "notes"]) == 0

@@ -11,11 +11,13 @@ from tests.support.cluster import Cluster
 
 K = """\
 version: 1
-groups: {staff: [ada, bob], editors: [bob]}
+groups: {staff: [ada, bob], editors: [bob], drafters: [cyd]}
 protected_branches: [main]
 rules:
   - {id: reading, allow: {actors: {group: staff}, actions: [read]}}
   - {id: editing, allow: {actors: {group: editors}, actions: [change], branch_scope: protected}}
+  - {id: drafts, allow: {actors: {group: drafters}, actions: [read], branch_scope: unprotected}}
+  - {id: copying, allow: {actors: {group: drafters}, actions: [branch_create]}}
 """
 SERVER = "version: 1\ngroups: {admins: [eve]}\nrules:\n  - {id: list, allow: {actors: {group: admins}, actions: [graph_list]}}\n"
 CASES = """\
@@ -48,7 +50,7 @@ def test_declared_and_recorded_policies_are_checked_and_explained(cluster, capsy
     assert run(capsys, "validate", *folder)[0] == 1
     cluster.converge()
     cluster.write("base.policy.yaml", K.replace("editors: [bob]", "editors: [ada]"))
-    valid = ["policy valid: policy.base [2 actors]", "policy valid: policy.server [1 actors]"]
+    valid = ["policy valid: policy.base [3 actors]", "policy valid: policy.server [1 actors]"]
     assert run(capsys, "validate", *folder) == (0, valid)
     assert run(capsys, "validate", *folder, "--scope", "cluster") == (0, valid[1:])
     assert run(capsys, "test", *folder) == (0, ["policy tests passed: 2 cases"])
@@ -66,6 +68,13 @@ def test_declared_and_recorded_policies_are_checked_and_explained(cluster, capsy
             "message: rule 'editing' permits it",
         ],
     )
+    copied = (*asked[:-4], "--actor", "cyd", "--action", "branch-create", "--target-branch", "draft")
+    assert run(capsys, *copied)[1][3:] == [
+        "branch: main",
+        "target_branch: draft",
+        "message: branch_create reads branch 'main', and no rule permits 'cyd' to read",
+    ]
+    assert run(capsys, *copied, "--branch", "other")[1][-1] == "message: rule 'copying' permits it"
     assert main(["policy", *asked[:-2], "--action", "schema-apply", "--json"]) == 0
     form = json.loads(capsys.readouterr().out)
     assert (form["decision"], form["action"], form["target_branch"]) == ("deny", "schema_apply", "main")
@@ -73,7 +82,7 @@ def test_declared_and_recorded_policies_are_checked_and_explained(cluster, capsy
 
 def test_a_file_is_checked_and_tested_alone(cluster, capsys, tmp_path):
     base, server = str(tmp_path / "base.policy.yaml"), str(tmp_path / "server.policy.yaml")
-    assert run(capsys, "validate", "--file", base, "--kind", "graph") == (0, [f"policy valid: {base} [2 actors]"])
+    assert run(capsys, "validate", "--file", base, "--kind", "graph") == (0, [f"policy valid: {base} [3 actors]"])
     assert run(capsys, "validate", "--file", base, "--kind", "server")[0] == 1
     assert run(capsys, "validate", "--file", server, "--kind", "server")[0] == 0
     assert run(capsys, "test", "--file", base, "--kind", "graph") == (0, ["policy tests passed: 2 cases"])

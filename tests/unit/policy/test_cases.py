@@ -25,11 +25,13 @@ query add($n: String) { insert Person { name: $n } }
 """,
     "policies/k.yaml": b"""\
 version: 1
-groups: {staff: [ada, bob], editors: [bob]}
+groups: {staff: [ada, bob], editors: [bob], drafters: [dan]}
 protected_branches: [main]
 rules:
   - {id: reading, allow: {actors: {group: staff}, actions: [read, invoke_query]}}
   - {id: editing, allow: {actors: {group: editors}, actions: [change, branch_merge]}}
+  - {id: drafts, allow: {actors: {group: drafters}, actions: [read], branch_scope: unprotected}}
+  - {id: copying, allow: {actors: {group: drafters}, actions: [branch_create]}}
 """,
     "policies/server.yaml": b"version: 1\ngroups: {admins: [eve]}\nrules:\n"
     b"  - {id: list, allow: {actors: {group: admins}, actions: [graph_list]}}\n",
@@ -43,6 +45,9 @@ cases:
   - {id: staff, actors: [ada, eve], actions: [change, schema_apply], branch: main, expect: deny}
   - {id: writers, who: {action: change, branch: main}, exactly: [bob]}
   - {id: readers, who: {action: read}, exactly: {groups: [staff]}}
+  - {id: copy, actor: dan, action: branch_create, branch: draft, target_branch: main, expect: {decision: allow, rule: copying}}
+  - {id: no-copy, actor: dan, action: branch_create, branch: draft, expect: deny}
+  - {id: copiers, who: {action: branch_merge, branch: main}, exactly: [bob]}
   - {id: run, who: {query: find}, exactly: [ada, bob]}
   - {id: run-writing, who: {query: add}, exactly: [bob]}
   - {id: listing, actor: eve, action: graph_list, expect: allow}
@@ -68,7 +73,7 @@ def said(cases: str) -> list[tuple[str, int, str]]:
 @pytest.mark.parametrize("place", ["policies/k.test.yaml", "all.test.yaml", "policies/policy.tests.yaml"])
 def test_cases_that_hold_say_nothing(place):
     result = load(GOOD, place)
-    assert (list(result.diagnostics), result.judgement.cases) == ([], 9)
+    assert (list(result.diagnostics), result.judgement.cases) == ([], 12)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,13 @@ def test_cases_that_hold_say_nothing(place):
         (
             "{id: c, actor: ada, action: change, expect: allow}",
             "ada, change on graph.knowledge: expected allow, got deny; no rule permits 'ada' to change",
+        ),
+        (
+            "{id: c, actor: dan, action: branch_create, branch: main, target_branch: draft, expect: allow}",
+            (
+                "dan, branch_create on graph.knowledge: expected allow, got deny; "
+                "branch_create reads branch 'main', and no rule permits 'dan' to read"
+            ),
         ),
         (
             "{id: c, actor: bob, action: change, expect: deny}",
