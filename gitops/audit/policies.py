@@ -1,12 +1,17 @@
-"""Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 3.
+"""Whether an entry records the gate of what it lists as applied and whose text says that it needs one: rules 1 to 4.
 
 1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
    after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
 2. A policy that gives such a gain is not applied without a gate.
-3. Neither is a strategy that drops a replica before the new one is created, where the rules gate what is lossy.
+3. One that only lets actors copy a protected branch to where others read it is a note: earlier releases did not gate that, and
+   an entry does not record which release wrote it.
+4. Where the rules gate what is lossy, a strategy that drops a replica before the new one is created is not applied without a
+   gate.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from gitops.audit.trail import change_of
 from gitops.audit.walk import Walk
@@ -26,7 +31,7 @@ __all__ = ["check_policies", "check_strategies"]
 
 
 def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
-    """Apply the rules to one entry, `state` being the one after it. Raises IntegrityError `ledger_change_unapproved`."""
+    """Apply rules 1 to 3 to one entry, `state` being the one after it. Raises IntegrityError `ledger_change_unapproved`."""
     applied = [
         each
         for each in found.entry.changes
@@ -36,15 +41,19 @@ def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None
         return
     before = _source(walk.reader, walk.previous.commit.tree, walk.state)
     access = access_between(before, _source(walk.reader, found.commit.tree, state))
-    widened = widened_policies([change_of(each) for each in applied], access, found.before.widening)
-    for each in applied:
-        if each.resource in widened and each.tier is None:
-            detail = f"{each.resource} {widened[each.resource]}, and the entry records no gate"
-            raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+    changes = [change_of(each) for each in applied if each.tier is None]
+    for copies in (False, True):
+        rows = tuple(row for row in access.rows if row.copies is copies)
+        widened = widened_policies(changes, replace(access, rows=rows), found.before.widening)
+        for policy, words in widened.items():
+            detail = f"{policy} {words}, and the entry records no gate"
+            if not copies:
+                raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
+            walk.notes.append(f"entry {found.entry.number}: {detail}")
 
 
 def check_strategies(walk: Walk, found: VerifiedEntry) -> None:
-    """Apply rule 3 to one entry. Raises IntegrityError `ledger_change_unapproved`, `strategy_record_invalid`."""
+    """Apply rule 4 to one entry. Raises IntegrityError `ledger_change_unapproved`, `strategy_record_invalid`."""
     quorum = found.before.quorum(found.entry.target.environment)
     if GateName.LOSSY not in quorum.numbers:
         return

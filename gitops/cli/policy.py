@@ -16,12 +16,12 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import UsageError
 from gitops.language.suggest import choices
-from gitops.model.access import RUN, AccessClass, AccessDiff, place_of
+from gitops.model.access import FROM, RUN, AccessClass, AccessDiff, place_of
 from gitops.model.address import CLUSTER_SCOPE, Address, graph_address, policy_address
 from gitops.model.ledger import LedgerState
 from gitops.model.resource import Resource
 from gitops.plan.access import AccessSource, access_between, declared_access, recorded_access
-from gitops.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
+from gitops.policy.bundle import READS, SERVER_ACTIONS, Action, Bundle, Rule
 from gitops.policy.read import read_bundle
 from gitops.policy.who import who_may
 from gitops.render.access import access_form, access_lines
@@ -34,7 +34,11 @@ from gitops.wiring.local import LocalRepository, open_commit_tree
 def diff(options: argparse.Namespace) -> int:
     """`gitops policy diff`: exit code 1 for a gain of a class of `--fail-on`, and where a policy cannot be read."""
     classes = _classes(options.fail_on)
-    action = None if options.action is None else _known(options.action.replace("-", "_"), (*Action, RUN), "action")
+    action = (
+        None
+        if options.action is None
+        else _known(options.action.replace("-", "_"), (*Action, RUN, *(f"{each}{FROM}" for each in READS)), "action")
+    )
     if options.new is not None and options.request is not None:
         detail = "--to and --request both name the state afterwards"
         raise UsageError(Code.USAGE_ERROR, detail, fix="leave one of them out")

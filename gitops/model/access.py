@@ -9,6 +9,7 @@ from gitops.core.dataclass import dataclass
 from gitops.model.address import CLUSTER_SCOPE, Address
 
 __all__ = [
+    "FROM",
     "RUN",
     "AccessCause",
     "AccessClass",
@@ -22,6 +23,9 @@ __all__ = [
 
 RUN = "run"
 """To run a stored query, among the actions of rows."""
+
+FROM = "_from"
+"""The end of an action of rows: to copy a protected branch by it to one that an actor may read who may not read the first."""
 
 
 class AccessClass(StrEnum):
@@ -100,6 +104,11 @@ class AccessRow:
     line: int | None
     cause: AccessCause
 
+    @property
+    def copies(self) -> bool:
+        """Whether it is about copying its branches, and not about changing them."""
+        return self.action.endswith(FROM)
+
 
 @dataclass(frozen=True, slots=True)
 class AccessDiff:
@@ -139,7 +148,7 @@ def widening_words(rows: Iterable[AccessRow]) -> str:
     """The gravest of some gains in a line, and how many more there are."""
     first, *more = sorted(rows, key=lambda row: tuple(AccessClass).index(row.row_class))
     where = place_of(first.scope)
-    branches = "" if not first.branches else f" on {', '.join(first.branches[:3])}"
+    branches = "" if not first.branches else f"{'' if first.copies else ' on'} {', '.join(first.branches[:3])}"
     number = len(first.actors.members)
     who = "any token" if first.actors.others else f"{number} actor{'' if number == 1 else 's'}"
     tail = f", and {len(more)} more" if more else ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gitops.model.access import FROM, RUN
 from gitops.model.address import CLUSTER_SCOPE
 from gitops.policy.bundle import (
     BRANCH_SCOPED,
     GRAPH_ACTIONS,
+    READS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
     Action,
@@ -20,7 +22,7 @@ from gitops.policy.bundle import (
 )
 from gitops.policy.decide import MAIN
 
-__all__ = ["Cell", "Cells", "Runs", "Side", "bits_of"]
+__all__ = ["Cell", "Cells", "Derived", "Side", "bits_of"]
 
 _ABOUT_BRANCHES = tuple(sorted(BRANCH_SCOPED | TARGET_SCOPED))
 _ABOUT_GRAPH = tuple(sorted(GRAPH_ACTIONS - BRANCH_SCOPED - TARGET_SCOPED))
@@ -36,11 +38,25 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 class Cell(NamedTuple):
-    """What one bit means: an action, None for running queries; an index of a branch; a class of queries."""
+    """What one bit means: an action, None for running queries; an index of a branch; a class of queries.
+
+    With `copied`, it is to copy the branch by the action to a branch without a name, which is not protected.
+    """
 
     action: Action | None
     branch: int | None = None
     queries: int | None = None
+    copied: bool = False
+
+    @property
+    def derived(self) -> bool:
+        """Whether it follows from other permissions, and no rule is about it."""
+        return self.copied or self.action is None
+
+    @property
+    def label(self) -> str:
+        """The action as rows name it."""
+        return RUN if self.action is None else f"{self.action}{FROM if self.copied else ''}"
 
 
 class Cells:
@@ -48,7 +64,8 @@ class Cells:
 
     `branches` are those with a name, and None for all others. `queries` are the classes of stored queries: names on which all
     patterns agree; `writes` says whether they write before and after, None where there is no such query. `shown` has the bits
-    that rows show: all but those of invoking a class of queries, whose runs are shown instead.
+    that rows show: all but those of invoking a class of queries, whose runs are shown instead, and of copying branches, which
+    are shown where they are `exposed`.
     """
 
     def __init__(
@@ -59,6 +76,7 @@ class Cells:
         self.branches: tuple[str | None, ...] = (*sorted(protected | {MAIN}), None)
         self.protected = protected
         graph = scope != CLUSTER_SCOPE
+        self._copies = tuple(sorted(READS)) if graph else ()
         names: dict[tuple[object, ...], list[str]] = {}
         patterns = sorted({pattern for bundle in bundles for rule in bundle.rules for pattern in rule.queries})
         for query in sorted(before.keys() | after.keys()) if graph else ():
@@ -77,15 +95,20 @@ class Cells:
         runs = [
             Cell(None, branch, number) for number in range(len(self.queries)) for branch in range(len(self.branches))
         ]
-        self.cells = {1 << place: cell for place, cell in enumerate([*base, *runs])}
+        copies = [Cell(action, branch, copied=True) for action in self._copies for branch in range(len(self.branches))]
+        self.cells = {1 << place: cell for place, cell in enumerate([*base, *runs, *copies])}
         self._bit = {cell: bit for bit, cell in self.cells.items()}
-        self.shown = sum(bit for cell, bit in self._bit.items() if cell.queries is None or cell.action is None)
+        shown = (
+            bit for cell, bit in self._bit.items() if cell.action is None or (cell.queries is None and not cell.copied)
+        )
+        self.shown = sum(shown)
         self.unguarded = self.of_action(Action.READ)
         """What any token may do where there is no policy."""
 
     def of_action(self, action: Action) -> int:
         """The bits of an action on every branch."""
-        return sum(bit for cell, bit in self._bit.items() if cell.action is action and cell.queries is None)
+        cells = self._bit.items()
+        return sum(bit for cell, bit in cells if cell.action is action and cell.queries is None and not cell.copied)
 
     def runs_of(self, writes: tuple[bool | None, bool | None]) -> int:
         """The bits of running the queries that write so before and after."""
@@ -95,20 +118,47 @@ class Cells:
             if cell.action is None and cell.queries is not None and self.writes[cell.queries] == writes
         )
 
-    def run_needs(self, queries: int, *, writes: bool) -> tuple[int, int, int]:
-        """What running a class of queries needs: the bit of invoking it, and where the bits of reading or changing begin.
+    def needs(self, writes: Sequence[bool | None]) -> Mapping[tuple[Action | None, int | None], tuple[int, int, int]]:
+        """What each derived action needs, running a class of queries or copying: a bit, and where bits of another action begin.
 
-        The third is where the bits of running it begin; both have one for each branch.
+        The third is where the bits of the derived action begin; both have one for each branch. `writes` says whether the queries
+        of each class write, None where there are none.
         """
-        action = Action.CHANGE if writes else Action.READ
-        needed, run = self._bit[Cell(action, 0)], self._bit[Cell(None, 0, queries)]
-        return self._bit[Cell(Action.INVOKE_QUERY, None, queries)], needed.bit_length() - 1, run.bit_length() - 1
+        found: dict[tuple[Action | None, int | None], tuple[int, int, int]] = {}
+        for number, each in enumerate(writes):
+            if each is not None:
+                invoke = self._bit[Cell(Action.INVOKE_QUERY, None, number)]
+                needed = self._start(Cell(Action.CHANGE if each else Action.READ, 0))
+                found[None, number] = invoke, needed, self._start(Cell(None, 0, number))
+        for action in self._copies:
+            first, needed = self._bit[Cell(action, len(self.branches) - 1)], self._start(Cell(READS[action], 0))
+            found[action, None] = first, needed, self._start(Cell(action, 0, copied=True))
+        return found
+
+    def exposed(self, allowed: Iterable[int]) -> int:
+        """The bits of copying the branches that one of some actors does not read, who reads those without a name.
+
+        To rules a branch is protected or it is not, so an actor who reads one branch without a name reads all of them.
+        """
+        if not self._copies:
+            return 0
+        read, export = self._start(Cell(Action.READ, 0)), self._start(Cell(Action.EXPORT, 0))
+        others, unread = 1 << len(self.branches) - 1, 0
+        for mask in allowed:
+            learned = mask >> read | mask >> export
+            if learned & others:
+                unread |= (others - 1) & ~learned
+        return sum(unread << self._start(Cell(action, 0, copied=True)) for action in self._copies)
+
+    def _start(self, cell: Cell) -> int:
+        """Where the bits of an action begin, of which there is one for each branch."""
+        return self._bit[cell].bit_length() - 1
 
     def rule_mask(self, rule: Rule, protected: Collection[str]) -> int:
         """What a rule permits the members of its group, where these branches are protected."""
         mask = 0
         for bit, cell in self.cells.items():
-            if cell.action is None or cell.action not in rule.actions:
+            if cell.derived or cell.action not in rule.actions:
                 continue
             name = None if cell.queries is None else self.queries[cell.queries][0]
             if rule.queries and (name is None or not any(fnmatchcase(name, each) for each in rule.queries)):
@@ -127,38 +177,41 @@ class Cells:
         return branch is not None and (self.branches[branch] in protected) == (scope is BranchScope.PROTECTED)
 
 
-class Runs:
-    """The queries that can be run, given what is permitted; `writes` says whether each class writes, None for no query."""
+class Derived:
+    """The queries that can be run and the branches that can be copied, given what is permitted.
+
+    `writes` says whether each class of queries writes, None for no query.
+    """
 
     def __init__(self, cells: Cells, writes: Sequence[bool | None]) -> None:
         self._cells = cells
-        self._moves = {n: cells.run_needs(n, writes=each) for n, each in enumerate(writes) if each is not None}
+        self._moves = cells.needs(writes)
         self._branches = (1 << len(cells.branches)) - 1
         self._known: dict[int, int] = {}
 
-    def base_of(self, run: int, changed: int) -> int:
-        """The permission that a run rests on: the one that `changed`, else to invoke it; of any other bit, the bit itself."""
-        cell = self._cells.cells[run]
-        if cell.action is not None or cell.queries is None:
-            return run
-        invoke, needed, _ = self._moves[cell.queries]
+    def base_of(self, bit: int, changed: int) -> int:
+        """The permission that a derived one rests on, to invoke or to copy, or the other if only that `changed`; else the bit."""
+        cell = self._cells.cells[bit]
+        if not cell.derived:
+            return bit
+        first, needed, _ = self._moves[cell.action, cell.queries]
         branch = 1 << needed + (cell.branch or 0)
-        return branch if changed & branch and not changed & invoke else invoke
+        return branch if changed & branch and not changed & first else first
 
     def added(self, base: int) -> int:
-        """What is permitted, with the runs that follow from it."""
+        """What is permitted, with what follows from it."""
         found = self._known.get(base)
         if found is None:
             found = base
-            for invoke, needed, run in self._moves.values():
-                if base & invoke:
-                    found |= (base >> needed & self._branches) << run
+            for first, needed, start in self._moves.values():
+                if base & first:
+                    found |= (base >> needed & self._branches) << start
             self._known[base] = found
         return found
 
 
 class Side:
-    """What a policy permits on a scope; runs of queries follow from it.
+    """What a policy permits on a scope, without what follows from it.
 
     `masks` maps the bit of each group to what its members may do. Without a policy, any token may do `default`.
     """

@@ -3,7 +3,8 @@
 1. The groups of all bundles that matter on a scope have one bit each; actors with equal bits are one combination.
 2. A combination may do what the masks of its groups permit, before and after; the differences are what it gains and loses.
 3. The cause of a difference is the first part of the change whose reversal alone undoes it (`access_parts`).
-4. What has the same cause, rule, action and class becomes one row for equal actors, over branches and then over queries.
+4. To copy a protected branch is a difference of its own only where an actor reads the copy who does not read the branch.
+5. What has the same cause, rule, action and class becomes one row for equal actors, over branches and then over queries.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gitops.model.access import RUN, AccessCause, AccessClass, AccessDiff, AccessRow, Actors
+from gitops.model.access import AccessCause, AccessClass, AccessDiff, AccessRow, Actors
 from gitops.policy.access import AccessState, class_of
 from gitops.policy.access_actors import ActorSets
 from gitops.policy.access_cells import bits_of
 from gitops.policy.access_parts import ScopeChange, View
-from gitops.policy.bundle import Action, Rule
+from gitops.policy.bundle import Rule
 
 __all__ = ["access_diff"]
 
@@ -67,9 +68,10 @@ class _ScopeRows:
 
     def rows(self) -> Iterator[AccessRow]:
         """All differences of the scope."""
-        change, shown = self._change, self._cells.shown
-        for place, groups in enumerate(change.combinations):
-            before, after = change.before.allowed(groups), change.after.allowed(groups)
+        change = self._change
+        allowed = [(change.before.allowed(groups), change.after.allowed(groups)) for groups in change.combinations]
+        shown = self._cells.shown | self._cells.exposed(mask for sides in allowed for mask in sides)
+        for place, (groups, (before, after)) in enumerate(zip(change.combinations, allowed, strict=True)):
             if flipped := (before ^ after) & shown:
                 causes = tuple(change.causes(groups, before, flipped))
                 self._note(place, groups, flipped & after, before ^ after, causes, gain=True)
@@ -110,26 +112,26 @@ class _ScopeRows:
         if bases is None:
             bases = self._bases[gain, flipped, changed] = {}
             for bit in bits_of(flipped):
-                base = view.runs.base_of(bit, changed)
+                base = view.derived.base_of(bit, changed)
                 bases[base] = bases.get(base, 0) | bit
         return bases
 
     def _merged(self, key: _Key, cells: Mapping[int, int], sets: ActorSets) -> Iterator[AccessRow]:
         """The rows of one cause and rule; `cells` has the actors of each bit."""
         # Equal actors over branches, by action, class and class of queries; then equal actors and branches over queries.
-        by_branch: dict[tuple[Action | None, AccessClass, int | None, int], list[int]] = {}
+        by_branch: dict[tuple[str, AccessClass, int | None, int], list[int]] = {}
         for bit, actors in cells.items():
             cell = self._cells.cells[bit]
             name = None if cell.branch is None else self._cells.branches[cell.branch]
             row_class = class_of(cell.action, protected=name in self._cells.protected)
-            branches = by_branch.setdefault((cell.action, row_class, cell.queries, actors), [])
+            branches = by_branch.setdefault((cell.label, row_class, cell.queries, actors), [])
             branches += [] if cell.branch is None else [cell.branch]
-        by_query: dict[tuple[Action | None, AccessClass, tuple[int, ...], int], list[str]] = {}
+        by_query: dict[tuple[str, AccessClass, tuple[int, ...], int], list[str]] = {}
         for (action, row_class, number, actors), branches in by_branch.items():
             queries = by_query.setdefault((action, row_class, tuple(sorted(branches)), actors), [])
             queries += [] if number is None else self._cells.queries[number]
         for (action, row_class, found, actors), queries in by_query.items():
-            yield self._row(key, action or RUN, row_class, found, sorted(queries), sets.described(actors))
+            yield self._row(key, action, row_class, found, sorted(queries), sets.described(actors))
 
     def _row(
         self,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from gitops.model.access import AccessCause, CauseKind
 from gitops.model.address import CLUSTER_SCOPE
 from gitops.policy.access import AccessState, PolicyText
-from gitops.policy.access_cells import Cells, Runs, Side, bits_of
+from gitops.policy.access_cells import Cells, Derived, Side, bits_of
 from gitops.policy.bundle import Bundle, Rule
 
 __all__ = ["ScopeChange", "View"]
@@ -26,15 +26,15 @@ _SEVERAL = AccessCause(CauseKind.SEVERAL, "several changes")
 
 
 class View(NamedTuple):
-    """What may be done on a scope: its policy, the runs of queries, and whether it is served at all."""
+    """What may be done on a scope: its policy, what follows from that, and whether it is served at all."""
 
     policy: Side
-    runs: Runs
+    derived: Derived
     served: bool = True
 
     def allowed(self, groups: int, instead: Mapping[int, int] = MappingProxyType({})) -> int:
         """What the members of some groups may do; `instead` has other masks of groups."""
-        return self.runs.added(self.policy.allowed(groups, instead)) if self.served else 0
+        return self.derived.added(self.policy.allowed(groups, instead)) if self.served else 0
 
 
 class _Part(NamedTuple):
@@ -88,11 +88,11 @@ class ScopeChange:
             }
             for bundle in bundles
         }
-        self._runs = [Runs(self.cells, [writes[side] for writes in self.cells.writes]) for side in (0, 1)]
+        self._derived = [Derived(self.cells, [writes[side] for writes in self.cells.writes]) for side in (0, 1)]
         self._masks: dict[int, Side] = {}
         self.before, self.after = (
-            View(self._side(text), runs, scope in state.scopes)
-            for text, runs, state in zip((old, new), self._runs, self._states, strict=True)
+            View(self._side(text), derived, scope in state.scopes)
+            for text, derived, state in zip((old, new), self._derived, self._states, strict=True)
         )
         self._combine(shared)
         self._parts = tuple(self._changed_parts())
@@ -157,7 +157,7 @@ class ScopeChange:
         server = self.scope == CLUSTER_SCOPE
         if self.before.served != self.after.served:
             gone, made = ("last graph deleted", "first graph") if server else ("graph deleted", "new graph")
-            taken_back = View(self._side(self._still), self._runs[0], self.before.served)
+            taken_back = View(self._side(self._still), self._derived[0], self.before.served)
             yield _Part(AccessCause(CauseKind.GRAPH, made if self.after.served else gone), taken_back)
             return
         names = [None if each is None else each.name for each in (old, new)]
@@ -166,12 +166,12 @@ class ScopeChange:
             words = bound if None in names else f"policy {names[0]} -> {names[1]}"
             yield _Part(
                 AccessCause(CauseKind.BINDING, words, names[1] or names[0] or ""),
-                View(self._side(self._still), self._runs[1]),
+                View(self._side(self._still), self._derived[1]),
             )
         for kinds in sorted(set(self.cells.writes), key=str):
             if kinds[0] != kinds[1]:
                 cause = AccessCause(CauseKind.QUERY, _query_words(*kinds))
-                view = View(self.after.policy, self._runs[0])
+                view = View(self.after.policy, self._derived[0])
                 yield _Part(cause, view, only=self.cells.runs_of(kinds))
 
     def _content_parts(self, was: Bundle, now: Bundle) -> Iterator[_Part]:
@@ -198,7 +198,7 @@ class ScopeChange:
                 now.protected_branches - was.protected_branches, was.protected_branches - now.protected_branches
             )
             back = replace(now, protected_branches=was.protected_branches)
-            view = View(Side(self.cells, back, bits), self._runs[1])
+            view = View(Side(self.cells, back, bits), self._derived[1])
             yield _Part(AccessCause(CauseKind.PROTECTED_BRANCHES, f"protected_branches: {words}"), view)
 
     def _without(self, bundle: Bundle, old: Rule | None, new: Rule | None) -> dict[int, int]:

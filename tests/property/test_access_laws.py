@@ -1,14 +1,19 @@
-"""Laws of the access diff, over random edits of random policies, bindings, graphs and queries: it equals deciding everything."""
+"""Laws of the access diff, over random edits of random policies, bindings, graphs and queries: it equals deciding everything.
+
+And whatever actors learn from what a server lets them do was shown to them, or is shown of whoever copied it to them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import permutations
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.model.access import RUN, AccessDiff, AccessRow, CauseKind
+from gitops.model.access import FROM, RUN, AccessClass, AccessDiff, AccessRow, CauseKind
 from gitops.model.address import CLUSTER_SCOPE as SERVER
 from gitops.model.address import graph_address
 from gitops.policy.access import AccessState, PolicyText
@@ -16,6 +21,7 @@ from gitops.policy.access_diff import access_diff
 from gitops.policy.bundle import (
     BRANCH_SCOPED,
     GRAPH_ACTIONS,
+    READS,
     SERVER_ACTIONS,
     TARGET_SCOPED,
     Action,
@@ -24,6 +30,17 @@ from gitops.policy.bundle import (
     Rule,
 )
 from gitops.policy.decide import AccessRequest, decide
+from gitops.serving.access import authorize
+from gitops.serving.generation import ServedGraph
+from gitops.serving.operations.branches import create_branch, merge_branches
+from gitops.serving.operations.changes import read_changes
+from gitops.serving.operations.commits import list_commits
+from gitops.serving.operations.describe import describe_snapshot
+from gitops.serving.operations.export import export_records
+from gitops.serving.operations.load import LoadPlace, permit_load
+from gitops.serving.operations.permit import Permit
+from gitops.serving.problem import ProblemError
+from tests.support.query_server import BundleEngine, generation
 
 ACTORS = ("ada", "bob", "eve", "kim")
 NOBODY = "a token of nobody"
@@ -54,10 +71,27 @@ def rules(draw: st.DrawFn, name: str) -> Rule:
 
 
 @st.composite
+def grants(draw: st.DrawFn) -> Bundle:
+    """Each actor alone in a group, with some actions on some branches."""
+    found = []
+    for actor in ACTORS:
+        for action in sorted({*BRANCH_SCOPED, *READS}):
+            if draw(st.booleans()):
+                limit = draw(st.sampled_from(BranchScope))
+                limits = (limit, None) if action in BRANCH_SCOPED else (None, limit)
+                found.append(Rule(f"{actor}-{action}", actor, (action,), *limits))
+    return Bundle(
+        {actor: (actor,) for actor in ACTORS}, frozenset(draw(st.sets(st.sampled_from(BRANCHES)))), tuple(found)
+    )
+
+
+@st.composite
 def texts(draw: st.DrawFn, name: str) -> PolicyText:
     """A policy; one in eight cannot be read."""
     if not draw(st.integers(0, 7)):
         return PolicyText(name, f"{name}.yaml", "unread", None)
+    if draw(st.booleans()):
+        return PolicyText(name, f"{name}.yaml", "granted", draw(grants()))
     groups = {group: tuple(sorted(draw(_FEW))) for group in GROUPS}
     protected = frozenset(draw(st.sets(st.sampled_from(BRANCHES))))
     bundle = Bundle(groups, protected, tuple(draw(rules(f"r{n}")) for n in range(draw(st.integers(0, 4)))))
@@ -103,6 +137,31 @@ def permitted(state: AccessState) -> Iterator[Point]:
                         yield actor, RUN, scope, branch, query
 
 
+def copies_of(state: AccessState, *sides: AccessState) -> Iterator[Point]:
+    """Every protected branch that anybody may copy to one of no policy; protected is what is so in any policy of the sides."""
+    for scope in state.scopes - {SERVER}:
+        bundles = [text.bundle for text in texts_of(scope, *sides) if text.bundle is not None]
+        for branch in {branch for bundle in bundles for branch in bundle.protected_branches}:
+            for actor in (*ACTORS, NOBODY):
+                for action, needed in READS.items():
+                    if may(state, scope, actor, action, OTHER) and may(state, scope, actor, needed, branch):
+                        yield actor, f"{action}{FROM}", scope, branch, None
+
+
+def exposed(point: Point, *sides: AccessState) -> bool:
+    """Whether somebody reads branches of no policy who does not read the branch of a point."""
+
+    def learns(state: AccessState, actor: str, branch: str | None) -> bool:
+        return any(may(state, point[2], actor, action, branch) for action in (Action.READ, Action.EXPORT))
+
+    served = [state for state in sides if point[2] in state.scopes]
+    return any(
+        learns(state, actor, OTHER) and not learns(state, actor, point[3])
+        for state in served
+        for actor in (*ACTORS, NOBODY)
+    )
+
+
 def may(
     state: AccessState, scope: str, actor: str, action: Action, branch: str | None, query: str | None = None
 ) -> bool:
@@ -131,16 +190,22 @@ def points(diff: AccessDiff, *, gain: bool) -> list[Point]:
     return found
 
 
+def texts_of(scope: str, *sides: AccessState) -> list[PolicyText]:
+    """The policy of the scope on each side, and the same policy on the other."""
+    return [side.policies[state.bound[scope]] for state in sides if scope in state.bound for side in sides]
+
+
 def named(scope: str, *sides: AccessState) -> set[str]:
     """The actors that a policy of the scope names on one side, or the same policy on the other."""
-    texts = [side.policies[state.bound[scope]] for state in sides if scope in state.bound for side in sides]
-    return {actor for text in texts if text.bundle for actor in text.bundle.actors}
+    return {actor for text in texts_of(scope, *sides) if text.bundle for actor in text.bundle.actors}
 
 
 @given(edits())
 def test_rows_are_exactly_the_requests_that_are_decided_differently(edit: tuple[AccessState, AccessState]) -> None:
     before, after = edit
     diff, old, new = access_diff(before, after), set(permitted(before)), set(permitted(after))
+    for side, points_of in ((before, old), (after, new)):
+        points_of |= {point for point in copies_of(side, before, after) if exposed(point, before, after)}
 
     for gain, flipped in ((True, new - old), (False, old - new)):
         # Who is in no group of the scope is told as any token of nobody.
@@ -226,3 +291,65 @@ def taken_back(before: AccessState, after: AccessState, row: AccessRow) -> Acces
         case _:
             return None
     return AccessState({**policies, name: PolicyText(name, "", "", now)}, after.bound, after.queries)
+
+
+class Server:
+    """A graph under a policy, whose operations are asked and not carried out."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        nothing: Any = None
+        self._graph = ServedGraph("a", "/a.omni", nothing, b"", "", {}, BundleEngine(bundle), nothing)
+        self._generation = generation(self._graph)
+
+    def permits(self, actor: str, ask: Callable[[ServedGraph, Permit], object]) -> bool:
+        """Whether an actor may do what an operation does."""
+
+        def permit(action: Action, *, branch: str | None = None, target_branch: str | None = None) -> None:
+            authorize(self._generation, self._graph, AccessRequest(actor, action, branch, target_branch))
+
+        try:
+            ask(self._graph, permit)
+        except ProblemError:
+            return False
+        return True
+
+    def learns(self, actor: str, branch: str) -> bool:
+        """Whether an actor gets to know anything of what is on a branch."""
+        return any(
+            self.permits(actor, ask)
+            for ask in (
+                lambda graph, permit: describe_snapshot(graph, permit, branch),
+                lambda graph, permit: list_commits(graph, permit, branch),
+                lambda graph, permit: read_changes(graph, permit, (branch, "beginning")),
+                lambda graph, permit: export_records(graph, permit, branch),
+            )
+        )
+
+    def copies(self, actor: str, branch: str, target: str) -> bool:
+        """Whether an actor can bring what is on a branch to another one."""
+        return any(
+            self.permits(actor, ask)
+            for ask in (
+                lambda graph, permit: create_branch(graph, permit, target, branch),
+                lambda graph, permit: merge_branches(graph, permit, branch, target),
+                lambda _, permit: permit_load(permit, LoadPlace(target, branch)),
+            )
+        )
+
+
+@given(grants())
+def test_what_is_learned_was_readable_or_copied_by_another_actor_of_whom_that_is_shown(bundle: Bundle) -> None:
+    """Steps stand for sequences: whoever learns of a branch that it may not read reads one that a step of these brought it to."""
+    state = AccessState({"p": PolicyText("p", "p.yaml", "p", bundle)}, {"graph.a": "p"}, {"a": {}})
+    rows = access_diff(AccessState(), state).rows
+    gravest = AccessDiff("", "", tuple(row for row in rows if row.row_class is AccessClass.PROTECTED))
+    shown = {(actor, action, branch) for actor, action, _, branch, _ in points(gravest, gain=True)}
+    server = Server(bundle)
+    for branch, target in permutations((*BRANCHES, OTHER), 2):
+        carriers = {actor for actor in ACTORS if server.copies(actor, branch, target)}
+        for actor in ACTORS:
+            if server.learns(actor, branch) or not server.learns(actor, target):
+                continue
+            assert actor not in carriers
+            for carrier in carriers:
+                assert any((carrier, f"{a}{FROM}", branch) in shown or (carrier, a, target) in shown for a in READS)

@@ -86,6 +86,34 @@ def test_an_entry_that_hides_the_gate_is_a_finding(life: Life) -> None:
     assert "policy.k widens access" in finding.detail
 
 
+def test_copies_of_a_protected_branch_wait_for_an_approval_and_are_a_note_without_one(
+    begun: Life, tmp_path: Path
+) -> None:
+    """Earlier releases did not ask for one."""
+    life = begun.copied(tmp_path)
+    drafts = POLICY.replace("groups: {", "groups: {guests: [act-gus], ") + (
+        "  - {id: drafts, allow: {actors: {group: guests}, actions: [read], branch_scope: unprotected}}\n"
+    )
+    life.change("dora", {"cluster/k.yaml": drafts.encode()})
+    assert life.apply().converged
+    copying = (
+        "  - {id: c, allow: {actors: {group: editors}, actions: [branch_create], target_branch_scope: unprotected}}\n"
+    )
+    life.change("dora", {"cluster/k.yaml": (drafts + copying).encode()})
+    assert not life.apply().converged
+    life.approve("ada", "policy.k")
+    assert life.apply().converged
+    assert not [note for note in life.audit(life.chain()[-1]).notes if "widens" in note]
+
+    def hidden(entry: LedgerEntry) -> LedgerEntry:
+        return replace(entry, changes=tuple(replace(c, tier=None, digest=None) for c in entry.changes))
+
+    number = newest(life).number
+    told = life.audit(life.forge(number, Lie(entry=hidden)))
+    words = "widens access: branch_create_from main of notes for 1 actor"
+    assert f"entry {number}: policy.k {words}, and the entry records no gate" in told.notes
+
+
 def test_what_permits_less_or_the_same_needs_no_approval(begun: Life, tmp_path: Path) -> None:
     life = begun.copied(tmp_path)
     life.change("dora", {"cluster/k.yaml": POLICY.replace("[act-ada, act-bob]", "[act-ada]").encode()})

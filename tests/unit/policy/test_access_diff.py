@@ -66,6 +66,42 @@ def test_branch_that_leaves_the_protected_ones_still_counts_as_protected() -> No
     assert diff.widenings == diff.rows
 
 
+COPYING = Rule("copying", "editors", (Action.BRANCH_CREATE, Action.BRANCH_MERGE), line=21)
+DRAFTS = Rule("drafts", "guests", (Action.READ,), BranchScope.UNPROTECTED, line=25)
+
+
+def test_copies_of_a_protected_branch_are_a_gain_where_an_actor_reads_them_who_does_not_read_the_branch() -> None:
+    guests = replace(BUNDLE, groups={**GROUPS, "guests": ("act-guest",)}, rules=(*BUNDLE.rules, DRAFTS))
+    limited = replace(COPYING, target_branch_scope=BranchScope.UNPROTECTED)
+    diff = access_diff(state(guests), state(replace(guests, rules=(*guests.rules, limited))))
+
+    assert [(*told(row)[:2], row.branches, row.rule) for row in diff.rows] == [
+        ("+protected", "branch_create_from", ("main",), "copying"),
+        ("+protected", "branch_merge_from", ("main",), "copying"),
+        ("+write", "branch_create", (), "copying"),
+        ("+write", "branch_merge", (), "copying"),
+    ]
+    assert (
+        widening_words(diff.widenings) == "widens access: branch_create_from main of knowledge for 1 actor, and 3 more"
+    )
+    # Where everybody reads `main` who reads a copy, there is nothing to protect.
+    without = access_diff(state(), state(replace(BUNDLE, rules=(*BUNDLE.rules, limited))))
+    assert {row.row_class for row in without.rows} == {AccessClass.WRITE}
+
+
+def test_reading_a_protected_branch_is_a_gain_of_copying_it_too() -> None:
+    """The editor reads through the group alone that it is now in."""
+    guests = replace(
+        BUNDLE, groups={**GROUPS, "staff": STAFF, "guests": ("act-guest",)}, rules=(READING, COPYING, DRAFTS)
+    )
+    diff = access_diff(state(guests), state(replace(guests, groups={**guests.groups, "staff": GROUPS["staff"]})))
+
+    assert {(row.row_class, row.action, row.rule) for row in diff.rows if row.branches == ("main",)} == {
+        ("protected", "branch_create_from", "reading"),
+        ("protected", "branch_merge_from", "reading"),
+    }
+
+
 def test_rules_that_are_reordered_or_renamed_are_no_difference() -> None:
     renamed = with_rules(replace(EDITING, id="writing"), STORED, READING)
     assert access_diff(state(), state(renamed)).rows == ()
