@@ -35,7 +35,7 @@ from gitops.core.errors import IntegrityError
 from gitops.ledger.chain import VerifiedEntry
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition
-from gitops.model.ledger import WITH_EXPLAINED_AUTHORS, EntryKind, LedgerEntry, SourceRevision
+from gitops.model.ledger import RULES_OF_0_2_1, EntryKind, LedgerEntry, SourceRevision
 from gitops.model.origin import How, Origin
 
 _RECORDED = frozenset({How.CERTIFICATE, How.PUSH, How.FORGE})
@@ -50,7 +50,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
     if set(entry.authors) != set(names_of_authors(entry.origins)):
         raise _mismatch("its authors are not the people of its origins")
     carried = () if walk.settled else waiting_origins(previous.entry)
-    base, explained = previous.entry.source.commit, entry.version >= WITH_EXPLAINED_AUTHORS
+    base, explained = previous.entry.source.commit, entry.version >= RULES_OF_0_2_1
     origins = _recomputed(walk, found, base, source, carried, explained=explained)
     for address in _addresses(entry, walk.state.vanished):
         recorded = [each for each in entry.origins if not each.resources or address in each.resources]

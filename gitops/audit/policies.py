@@ -3,8 +3,8 @@
 1. Who gains what is computed again from the policies, bindings, graphs and queries that the ledger records before the entry and
    after it, as in a plan, and held against the classes of gains that the rules in force before the entry gate.
 2. A policy that gives such a gain is not applied without a gate.
-3. One that only lets actors copy a protected branch to where others read it is a note: earlier releases did not gate that, and
-   an entry does not record which release wrote it.
+3. One that only lets actors copy a protected branch to where others read it is a note in an entry before version 4, whose
+   release did not gate that.
 4. Where the rules gate what is lossy, a strategy that drops a replica before the new one is created is not applied without a
    gate.
 """
@@ -22,7 +22,7 @@ from gitops.ledger.chain import VerifiedEntry
 from gitops.ledger.layout import blob_key
 from gitops.model.address import Address, Kind
 from gitops.model.change import Disposition, GateName
-from gitops.model.ledger import LedgerState
+from gitops.model.ledger import RULES_OF_0_2_1, LedgerState
 from gitops.model.resource import Resource
 from gitops.plan.access import AccessSource, access_between
 from gitops.plan.planner import widened_policies
@@ -47,7 +47,7 @@ def check_policies(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None
         widened = widened_policies(changes, replace(access, rows=rows), found.before.widening)
         for policy, words in widened.items():
             detail = f"{policy} {words}, and the entry records no gate"
-            if not copies:
+            if not copies or found.entry.version >= RULES_OF_0_2_1:
                 raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, detail)
             walk.notes.append(f"entry {found.entry.number}: {detail}")
 

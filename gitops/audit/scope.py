@@ -20,12 +20,11 @@ from gitops.ledger.chain import VerifiedEntry
 from gitops.ledger.scope import declared_storage, recorded_scope
 from gitops.model.address import Kind, cluster_address
 from gitops.model.change import Action, Disposition
-from gitops.model.ledger import EntryKind, LedgerEntry
+from gitops.model.ledger import WITH_ORIGINS, EntryKind, LedgerEntry
 from gitops.model.scope import ClusterScope
 
 __all__ = ["check_place", "check_scope"]
 
-_FIRST_RELEASE = 3
 _WORKING = frozenset({EntryKind.APPLY, EntryKind.INTENT, EntryKind.REFRESH})
 
 
@@ -36,12 +35,13 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
             raise _invalid("the place of the first entry is not the one that it records")
         return
     before = walk.previous.entry
-    if entry.version < _FIRST_RELEASE <= before.version:
+    # Versions 1 and 2 are of one release, which wrote both.
+    if entry.version < before.version and before.version >= WITH_ORIGINS:
         raise _invalid(f"version {entry.version} follows version {before.version}")
     at = before.target if before.scope is None else before.scope.target
     if entry.target == at:
         return
-    if entry.version >= _FIRST_RELEASE or entry.target.cluster != at.cluster:
+    if entry.version >= WITH_ORIGINS or entry.target.cluster != at.cluster:
         raise _invalid("the entry is for another cluster, branch or folder")
     walk.notes.append(
         f"entry {entry.number}: the cluster is at another place than before, which the first release did not guard"
@@ -51,7 +51,7 @@ def check_place(walk: Walk, entry: LedgerEntry) -> None:
 def check_scope(walk: Walk, found: VerifiedEntry, approved: frozenset[str]) -> None:
     """Rules 2 to 4. Raises IntegrityError `ledger_change_unapproved`, `ledger_entry_invalid`, `ledger_source_mismatch`."""
     entry, scope = found.entry, found.entry.scope
-    if entry.version < _FIRST_RELEASE:
+    if entry.version < WITH_ORIGINS:
         return
     previous = walk.previous
     before = scope if previous is None else recorded_scope(walk.reader, previous.entry, walk.open_tree)

@@ -139,8 +139,9 @@ ENTRY_VERSION = 4
 WITH_ORIGINS = 3
 """The first version whose entries record where commits come from. Those before are of the first release."""
 
-WITH_EXPLAINED_AUTHORS = 4
-"""The first version whose origins explain each change: see `gitops.approvals.origins`, rule 1."""
+RULES_OF_0_2_1 = 4
+"""The first version of entries whose origins explain each change (`gitops.approvals.origins`, rule 1), and whose policies need
+an approval to let actors copy a protected branch to where others read it."""
 
 UNKNOWN_AUTHOR = "<unknown>"
 """The author where authors could not be determined. No commit and no account can have this name."""

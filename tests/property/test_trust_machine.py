@@ -69,11 +69,12 @@ class TrustMachine(RuleBasedStateMachine):
         self.life = Life(folder, config=self.config)
         self.life.begin()
         tip = self.life.project.head_of(MAIN) or ""
-        content = {GRAPH: True, RULES: 0, NAME: 0}
+        content: dict[str, object] = {GRAPH: True, RULES: 0, NAME: 0}
         approvers, trusted = frozenset({"ada", "ben"}), frozenset(LISTED)
         self.model = Trust(approvers, needed, trusted, ACCOUNTS, FILES, NAME, dict(content))
         self.ids = [tip]
-        self.model.commits.append(Commit((), frozenset({"dora"}), "dora", dict(content)))
+        self.model.commits.append(Commit((), frozenset({"dora"}), "dora", dict(content), id=tip))
+        self._ran()
         self.queries = {0: 0}
         self.model.settled = dict.fromkeys(content, 0)
         self.main = self.side = self.left = 0
@@ -236,6 +237,7 @@ class TrustMachine(RuleBasedStateMachine):
     def observe(self) -> None:
         """Refresh: the ledger records what is there."""
         refresh(self.life.workspace(in_place=True))
+        self._ran()
 
     @rule()
     def apply(self) -> None:
@@ -309,7 +311,7 @@ class TrustMachine(RuleBasedStateMachine):
             f"{len(self.ids)}\n",
         )
         self.ids.append(store.write_commit(new, signing_key=None if key is None else str(self.life.keys[key])))
-        self.model.commits.append(Commit(parents, frozenset({who}), key, declares, merged))
+        self.model.commits.append(Commit(parents, frozenset({who}), key, declares, merged, self.ids[-1]))
         number = len(self.ids) - 1
         self.queries[number] = query
         earlier, lost = first
@@ -362,6 +364,14 @@ class TrustMachine(RuleBasedStateMachine):
             if address in done:
                 self.model.carried_out((address,), self.main, permitted[address])
         self.model.settle(self.main)
+        self._ran()
+
+    def _ran(self) -> None:
+        """An entry may have been written: remember which commit it came from."""
+        source = self.life.project.position(self.life.rule()).applied
+        number = None if source is None else self.ids.index(source)
+        if number is not None and number not in self.model.sources:
+            self.model.sources.append(number)
 
     def _only_delete(self) -> bool:
         return self.model.changes(self.main) == (GRAPH,) and not self._declared(GRAPH)

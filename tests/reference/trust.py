@@ -7,6 +7,7 @@ does not permit, and nothing that it permits is refused.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ class Push:
 class Commit:
     """One commit: the people in its lines, the person whose key signed it, and what it declares, by address.
 
-    `merged` is what merging its parents gives, if it has several.
+    `merged` is what merging its parents gives, if it has several. `id` decides between commits of which neither is first.
     """
 
     parents: tuple[int, ...]
@@ -33,6 +34,7 @@ class Commit:
     signer: str | None
     declares: Mapping[str, object]
     merged: Mapping[str, object] | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Trust:
     pushes: list[tuple[frozenset[int], Push]] = field(default_factory=list)
     """Each with the commits that it brought."""
     settled: dict[str, int] = field(default_factory=dict)
+    sources: list[int] = field(default_factory=list)
+    """The commits that the entries of the ledger came from, each once."""
     moves: dict[str, int] = field(default_factory=dict)
     given: dict[str, Given] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
@@ -110,15 +114,49 @@ class Trust:
     def counts(self, number: int, address: str) -> bool:
         """Whether a commit changes what is written where the address is declared; a merge, what merging does not give."""
         commit = self.commits[number]
-        before = [self.commits[p].declares for p in commit.parents] if commit.merged is None else [commit.merged]
-        return any(other[each] != commit.declares[each] for other in before for each in self.files[address])
+        if commit.merged is None:
+            return any(self._differ(self.commits[p].declares, commit.declares, address) for p in commit.parents)
+        common = self.reachable(commit.parents[0]) & self.reachable(commit.parents[1])
+        best = [each for each in common if not any(each in self.reachable(c) - {c} for c in common)]
+        return len(best) > 1 or self._differ(commit.merged, commit.declares, address)
 
     def authors(self, address: str, head: int) -> frozenset[str] | None:
-        """The authors of the change of an address since it last was what was declared; None if one is unknown."""
-        new = self.reachable(head) - self.reachable(self.settled[address])
-        people = [self.origin(number) for number in sorted(new) if self.counts(number, address)]
+        """The authors of the change of an address since it last was what was declared; None if one is unknown.
+
+        Each step from what one entry came from to what the next one came from is looked at alone.
+        """
+        first = self.settled[address]
+        steps = [first, *(s for s in self.sources if s != first and first in self.reachable(s)), head]
+        people: list[frozenset[str] | None] = []
+        for base, after in itertools.pairwise(steps):
+            people += [self.origin(number) for number in self._counting(address, base, after, carried=bool(people))]
         known = [each for each in people if each is not None]
         return frozenset[str]().union(*known) if known and len(known) == len(people) else None
+
+    def _counting(self, address: str, base: int, head: int, *, carried: bool) -> list[int]:
+        """The commits that count: all of them, if those that change the address do not give what is there in the end."""
+        new = self.reachable(head) - self.reachable(base)
+        line, at = set[int](), head
+        while at in new:
+            parents = self.commits[at].parents
+            if self._differ(self.commits[parents[0]].declares, self.commits[at].declares, address):
+                line.add(at)
+            at = parents[0]
+        counting = [number for number in sorted(new) if number in line or self.counts(number, address)]
+
+        def age(number: int) -> tuple[int, str]:
+            return len((self.reachable(number) - {number}).intersection(counting)), self.commits[number].id
+
+        given = dict(self.commits[base].declares)
+        for number in sorted(counting, key=age):
+            commit = self.commits[number]
+            before = commit.merged or self.commits[commit.parents[0]].declares
+            given |= {each: value for each, value in commit.declares.items() if before[each] != value}
+        explained = (counting or carried) and not self._differ(given, self.commits[head].declares, address)
+        return counting if explained else sorted(new)
+
+    def _differ(self, one: Mapping[str, object], other: Mapping[str, object], address: str) -> bool:
+        return any(one[each] != other[each] for each in self.files[address])
 
     def changes(self, head: int) -> tuple[str, ...]:
         """The addresses whose desired state is not the recorded one."""

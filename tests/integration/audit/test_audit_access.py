@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gitops.audit import policies
 from gitops.model.change import Disposition, Reason
-from gitops.model.ledger import LedgerEntry
+from gitops.model.ledger import ENTRY_VERSION, LedgerEntry
 from gitops.plan.plan import plan
 from tests.support.audited import CONFIG, GRAPHS, Lie, Life
 from tests.support.governed import attested, grant, newest
@@ -86,10 +87,10 @@ def test_an_entry_that_hides_the_gate_is_a_finding(life: Life) -> None:
     assert "policy.k widens access" in finding.detail
 
 
-def test_copies_of_a_protected_branch_wait_for_an_approval_and_are_a_note_without_one(
-    begun: Life, tmp_path: Path
+def test_copies_of_a_protected_branch_wait_for_an_approval(
+    begun: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier releases did not ask for one."""
+    """Without one they are a note in an entry of an earlier release, which did not ask for one."""
     life = begun.copied(tmp_path)
     drafts = POLICY.replace("groups: {", "groups: {guests: [act-gus], ") + (
         "  - {id: drafts, allow: {actors: {group: guests}, actions: [read], branch_scope: unprotected}}\n"
@@ -109,9 +110,13 @@ def test_copies_of_a_protected_branch_wait_for_an_approval_and_are_a_note_withou
         return replace(entry, changes=tuple(replace(c, tier=None, digest=None) for c in entry.changes))
 
     number = newest(life).number
-    told = life.audit(life.forge(number, Lie(entry=hidden)))
-    words = "widens access: branch_create_from main of notes for 1 actor"
-    assert f"entry {number}: policy.k {words}, and the entry records no gate" in told.notes
+    lie = life.forge(number, Lie(entry=hidden))
+    words = "policy.k widens access: branch_create_from main of notes for 1 actor, and the entry records no gate"
+    finding = life.audit(lie).finding
+    assert finding is not None
+    assert finding.detail == words
+    monkeypatch.setattr(policies, "RULES_OF_0_2_1", ENTRY_VERSION + 1)
+    assert f"entry {number}: {words}" in life.audit(lie).notes
 
 
 def test_what_permits_less_or_the_same_needs_no_approval(begun: Life, tmp_path: Path) -> None:
