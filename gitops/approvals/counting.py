@@ -136,7 +136,7 @@ class CountedCommits:
         return given is not None and not self._between(given, after).counts(address)
 
     def _replay(self, commits: Sequence[Commit], tree: str) -> str | None:
-        """The root tree after what each commit changed; None where that cannot be told, or would take long."""
+        """The root tree after what each commit changed; None if that cannot be computed, or would take long."""
         merges = sum(len(commit.parents) > 1 for commit in commits)
         if len(commits) > _MOST_REPLAYED or merges > _MOST_MERGED:
             return None
