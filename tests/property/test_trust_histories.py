@@ -66,6 +66,13 @@ HISTORIES: Mapping[str, tuple[Step, ...]] = {
         _approve("ben", NAME),
         APPLY,
     ),
+    "merges that cross": (
+        ("cross", {"who": "ada", "other": "dora"}),
+        _approve("ada"),
+        APPLY,
+        _approve("ben"),
+        APPLY,
+    ),
     "taken back before a run": (
         _write("mallory", "drop"),
         _write("dora", "keep", "none"),

@@ -132,6 +132,32 @@ class TrustMachine(RuleBasedStateMachine):
             return
         self._add((ours, theirs), who, signer, declares, query, aside=aside, by=by, merged=merging)
 
+    @rule(who=people, other=people)
+    @precondition(lambda self: self._declared(GRAPH))
+    def cross(self, who: str, other: str) -> None:
+        """Two lines that cross, with and without the graph, of which main gets the latter.
+
+        `who` took the graph out in history that is applied; only `other`, who took it back, changed it since.
+        """
+        start, query = self.main, self.queries[self.main]
+        has = dict(self.model.commits[start].declares)
+        lacks = {**has, GRAPH: False}
+
+        def add(by: str, declares: dict[str, object], *parents: int, aside: bool = True) -> int:
+            merged = None
+            if len(parents) > 1:
+                tree = self.life.repository.merge(*(self.ids[parent] for parent in parents)).tree
+                merged = None if tree is None else self._read(tree)[0]
+            self._add(parents, by, "own", declares, query, aside=aside, by=UNKNOWN, merged=merged)
+            return len(self.ids) - 1
+
+        gone = add(who, lacks, start)
+        kept = add(who, has, start, gone, aside=False)
+        self.apply()
+        undone = add(other, has, add(other, lacks, start))
+        one, two = add(who, has, kept, undone), add(who, lacks, add(who, lacks, gone), undone)
+        add(who, lacks, one, two, aside=False)
+
     @rule(who=people, address=st.sampled_from((GRAPH, GRAPH, RULES, NAME)), careless=st.booleans())
     def approve(self, who: str, address: str, careless: bool = True) -> None:
         """An approval is given where it would count, and only there; a careless program does not look for authors."""

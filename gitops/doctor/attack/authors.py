@@ -91,8 +91,8 @@ def _spoofed(copy: ClusterCopy) -> str:
 def _crossed(copy: ClusterCopy) -> str:
     """An approver removes the graph in history that is applied, and lets git choose it again where two lines cross.
 
-    The only commits that change the graph are those of another person, who tried the same and took it back. Where the lines parted
-    twice, git may take the newest commit as their base.
+    The only commits that change the graph are those of another person, who tried the same and took it back. Git may take the
+    newest commit at which the lines parted as their base.
     """
     first, store, times = copy.rules.first_approver, copy.store(), itertools.count(1_760_000_000)
 
