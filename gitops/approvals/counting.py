@@ -30,7 +30,6 @@ _MOST_EFFORT = 3000
 _MOST_PATHS = 2000
 _MOST_MERGES = 60
 _MOST_MERGED = 15
-_MOST_REPLAYED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,7 @@ class CountedCommits:
 
     def _replay(self, commits: Sequence[Commit], tree: str) -> str | None:
         """The root tree after what each commit changed; None if that cannot be computed, or would take long."""
-        merges = sum(len(commit.parents) > 1 for commit in commits)
-        if len(commits) > _MOST_REPLAYED or merges > _MOST_MERGED:
+        if sum(len(commit.parents) > 1 for commit in commits) > _MOST_MERGED:
             return None
         given: str | None = tree
         try:

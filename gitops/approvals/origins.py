@@ -49,6 +49,7 @@ MOST_COMMITS = 20_000
 MOST_UNKNOWN = 20
 """How many commits without an origin of one change are looked for."""
 
+_MOST_REPLAYED = 200
 _MOST_SHOWN = 3
 _MOST_NAMES = 500
 # What forges write for the authors of commits that they squash into one.
@@ -144,18 +145,27 @@ class Origins:
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
         """Rule 1."""
         strict = self._explained(address)
-        counting = [
-            commit
-            for commit in self._commits
-            if self._counted.counts(commit, address)
-            or (strict and commit.id in self._line and self._counted.changes(commit, address))
-        ]
+        counting: list[Commit] = []
+        unknown = 0
+        for commit in self._commits:
+            if self._counted.counts(commit, address) or (
+                strict and commit.id in self._line and self._counted.changes(commit, address)
+            ):
+                counting.append(commit)
+                unknown += self._origin(commit).how is How.UNKNOWN
+            if unknown >= MOST_UNKNOWN:
+                # More would say nothing new.
+                return counting
         # A commit of rule 2 (e) stands for those of its request, which count themselves.
         own = [commit for commit in counting if self._stands_for(commit) is None]
         explained = bool(own) or carried
         if strict and explained:
             base, tree = self._reader.commit(self._unapplied.base).tree, self._unapplied.tree
-            explained = tree is not None and self._counted.explain(self._oldest_first(own), address, base, tree)
+            explained = (
+                tree is not None
+                and len(own) <= _MOST_REPLAYED
+                and self._counted.explain(self._oldest_first(own), address, base, tree)
+            )
         return counting if explained else self._commits
 
     def _stands_for(self, commit: Commit) -> str | None:
@@ -207,9 +217,14 @@ class Origins:
     @cached_property
     def _line(self) -> frozenset[str]:
         """The commits on the lines of first parents."""
-        reader, base = self._reader, self._unapplied.base
-        lines = (reader.commits_between(base, h, first_parent=True, most=MOST_COMMITS) for h in self._unapplied.heads)
-        return frozenset(commit.id for line in lines for commit in line)
+        first = {commit.id: next(iter(commit.parents), "") for commit in self._commits}
+        line = set[str]()
+        for head in self._unapplied.heads:
+            at = head
+            while at in first and at not in line:
+                line.add(at)
+                at = first[at]
+        return frozenset(line)
 
     @cached_property
     def _parents(self) -> Mapping[str, Sequence[str]]:
