@@ -83,6 +83,9 @@ def reads(draw: Draw[Any], shape: Shape) -> Query:
     scope = Scope(shape)
     body = [_start(draw, scope)]
     body += [_clause(draw, scope, depth=0) for _ in range(draw(st.integers(0, 4)))]
+    if draw(st.integers(0, 4)) == 0:
+        # More conditions than the driver is given, and not so selective that no row is left.
+        body += [_filter(draw, scope) for _ in range(2)] * draw(st.integers(4, 20))
     tail = _groups(draw, scope) if draw(st.integers(0, 3)) == 0 else _rows(draw, scope)
     declared = ", ".join(f"${name}: {kind}" for name, kind in scope.params.items())
     text = f"query q({declared}) {{\n  match {{\n    " + "\n    ".join(body) + f"\n  }}\n  {tail}\n}}"

@@ -11,7 +11,7 @@ not handed down, since the driver treats 0.0 and -0.0 as different, and so do th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,15 +19,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gitops.graph.query.conditions import Cell, Condition, ConditionSide
+from gitops.graph.query.plan import selectivity
 from gitops.graph.query.tables import PushedFilter
 from gitops.graph.values import COMPARE, FLIPPED
 from gitops.language.query import ComparisonOperator
 from gitops.language.query.typed import PropertyValue
 
-__all__ = ["NEVER", "Operand", "compare", "contains", "evaluate_condition", "push_condition", "starts_with"]
+__all__ = [
+    "MOST_PUSHED",
+    "NEVER",
+    "Operand",
+    "compare",
+    "contains",
+    "evaluate_condition",
+    "push_conditions",
+    "starts_with",
+]
 
 NEVER = PushedFilter(pc.scalar(False), ())
 """The filter that no row passes."""
+
+MOST_PUSHED = 8
+"""Conditions that the driver tests in one scan; further ones are tested on the rows that it gives."""
 
 Operand: TypeAlias = "pa.Array | Cell"
 
@@ -56,8 +69,26 @@ def evaluate_condition(condition: Condition, value: Callable[[ConditionSide], Op
     return compare(condition.sign, left, right, count)
 
 
-def push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
-    """The condition as a filter on columns of these types, `NEVER` if no row passes; None when it must be tested on the rows."""
+def push_conditions(
+    conditions: Sequence[Condition], types: Mapping[str, pa.DataType]
+) -> tuple[PushedFilter | None, list[Condition]]:
+    """The filter for the driver, `NEVER` if no row passes, and the conditions that are left to test on the rows.
+
+    The driver gets the few that leave the fewest rows, because its cost grows faster than their number. `types` has the columns.
+    """
+    filters: dict[int, PushedFilter] = {}
+    for at, condition in sorted(enumerate(conditions), key=lambda each: selectivity([each[1]])):
+        filter_ = _push_condition(condition, types)
+        if filter_ is NEVER:
+            return NEVER, []
+        if filter_ is not None and len(filters) < MOST_PUSHED:
+            filters[at] = filter_
+    rest = [condition for at, condition in enumerate(conditions) if at not in filters]
+    return PushedFilter.all_of(list(filters.values())) if filters else None, rest
+
+
+def _push_condition(condition: Condition, types: Mapping[str, pa.DataType]) -> PushedFilter | None:
+    """The condition as a filter, `NEVER` if no row passes; None when it must be tested on the rows."""
     left, right, sign = condition.left, condition.right, condition.sign
     if not isinstance(left, PropertyValue) or not isinstance(right, Cell):
         return None

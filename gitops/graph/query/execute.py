@@ -10,7 +10,7 @@ import pyarrow as pa
 from gitops.core.dataclass import dataclass
 from gitops.graph.query.bindings import Bindings, distinct, distinct_rows, equal_pairs, spread
 from gitops.graph.query.conditions import Cell, Condition
-from gitops.graph.query.exact import NEVER, push_condition
+from gitops.graph.query.exact import NEVER, push_conditions
 from gitops.graph.query.expand import EdgeSteps, reach_nodes
 from gitops.graph.query.explain import Trace
 from gitops.graph.query.options import Budget
@@ -18,7 +18,7 @@ from gitops.graph.query.order import ranks
 from gitops.graph.query.plan import Block, HopOp, NotOp, ProductOp, ScanOp, SortOp, TestOp, show_variable
 from gitops.graph.query.reader import ColumnReader
 from gitops.graph.query.strategies import QueryTables
-from gitops.graph.query.tables import PushedFilter, ReadTable, RowOrder, TableRows
+from gitops.graph.query.tables import ReadTable, RowOrder, TableRows
 from gitops.language.query import ComparisonOperator as Sign
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import Scalar
@@ -90,16 +90,9 @@ class Executor:
         self, table: ReadTable, variable: str, conditions: Sequence[Condition], wanted: ScanRequest
     ) -> TableRows:
         """The rows of a table that satisfy conditions on the variable, by row id, with the wanted columns."""
-        pushed: PushedFilter | None = None
-        rest: list[Condition] = []
-        for condition in conditions:
-            filter_ = push_condition(condition, table.types)
-            if filter_ is NEVER:
-                return table.collect(wanted.columns, iter(()), self.budget)
-            if filter_ is None:
-                rest.append(condition)
-            else:
-                pushed = filter_ if pushed is None else pushed & filter_
+        pushed, rest = push_conditions(conditions, table.types)
+        if pushed is NEVER:
+            return table.collect(wanted.columns, iter(()), self.budget)
         known = self._find_by_text(table, conditions) if wanted.order is None else None
         if known is not None:
             return TableRows(known, table.take(known, wanted.columns, self.budget))

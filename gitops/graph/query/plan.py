@@ -158,17 +158,12 @@ def selectivity(conditions: Iterable[Condition]) -> float:
     return found
 
 
-def plan_block(
-    clauses: Iterable[TypedClause],
-    constants: Constants,
-    rows_of: Callable[[str], int],
-    outer: Mapping[str, str] | None = None,
-) -> Block:
-    """The operators of a block; `outer` maps the variables that are given to their tables.
+def plan_block(clauses: Iterable[TypedClause], constants: Constants, rows_of: Callable[[str], int]) -> Block:
+    """The operators of the outermost block.
 
     `rows_of` gives the rows of a table by its key, 0 for an absent table. Raises GitopsError `query_literal_invalid`.
     """
-    return _Planner(tuple(clauses), constants, rows_of, outer or {}).block()
+    return _Planner(tuple(clauses), constants, rows_of, {}, {}).block()
 
 
 class _Planner:
@@ -180,16 +175,21 @@ class _Planner:
         constants: Constants,
         rows_of: Callable[[str], int],
         outer: Mapping[str, str],
+        free: dict[int, frozenset[str]],
     ) -> None:
+        """`outer` maps the variables that are given to their tables. `free` keeps what `_free_variables` found."""
         self._constants = constants
         self._rows_of = rows_of
         self._outer = outer
         self._tables = dict(outer)
         self._scans = [each for each in clauses if isinstance(each, Scan)]
-        self._nots = [each for each in clauses if isinstance(each, Absent)]
+        self._free = free
+        self._nots = [(_free_variables(each, free), each) for each in clauses if isinstance(each, Absent)]
         tests = [test for scan in self._scans for test in scan.tests]
         filters = [each for each in clauses if isinstance(each, (Filter, TextFilter))]
-        self._conditions = [read_condition(each, constants) for each in (*tests, *filters)]
+        conditions = [read_condition(each, constants) for each in (*tests, *filters)]
+        # With their variables, which are asked for again with each variable that is bound.
+        self._conditions = [(each.variables, each) for each in conditions]
         self._hops: list[_Hop] = []
         for at, clause in enumerate(clauses):
             if isinstance(clause, Traverse):
@@ -235,7 +235,7 @@ class _Planner:
         if all(hop.clause.low == 1 for hop, _ in walk):
             guesses = {}
             for name in (root, *(far for _, far in walk if far is not None)):
-                own = [each for each in self._conditions if each.variables == {name}]
+                own = [each for variables, each in self._conditions if variables == {name}]
                 guesses[name] = max(1.0, self._rows_of(self._tables[name]) * selectivity(own))
             least = min(guesses, key=guesses.__getitem__)
             start = least if guesses[least] * _BETTER < guesses[root] else root
@@ -285,17 +285,26 @@ class _Planner:
         ready = self._take_conditions(bound)
         if ready:
             operators.append(TestOp(ready))
-        for absent in [each for each in self._nots if _free_variables(each) <= bound.keys()]:
-            self._nots.remove(absent)
-            outer = {name: self._tables[name] for name in sorted(_free_variables(absent))}
-            inner = plan_block(absent.clauses, self._constants, self._rows_of, outer)
+        negations, self._nots = self._nots, []
+        for free, absent in negations:
+            if not free <= bound.keys():
+                self._nots.append((free, absent))
+                continue
+            outer = {name: self._tables[name] for name in sorted(free)}
+            inner = _Planner(absent.clauses, self._constants, self._rows_of, outer, self._free).block()
             operators.append(NotOp(tuple(outer), inner))
 
     def _take_conditions(self, bound: Mapping[str, None], only: str | None = None) -> tuple[Condition, ...]:
         """Take the conditions whose variables are bound; with `only`, those of that variable alone."""
         wanted = bound.keys() if only is None else {only}
-        ready = [each for each in self._conditions if each.variables <= wanted and (only is None or each.variables)]
-        self._conditions = [each for each in self._conditions if each not in ready]
+        ready: list[Condition] = []
+        left: list[tuple[frozenset[str], Condition]] = []
+        for variables, each in self._conditions:
+            if variables <= wanted and (only is None or variables):
+                ready.append(each)
+            else:
+                left.append((variables, each))
+        self._conditions = left
         return tuple(ready)
 
 
@@ -304,8 +313,13 @@ def _next_hop(hops: Iterable[_Hop], bound: Collection[str]) -> _Hop | None:
     return next((each for each in hops if each.left in bound or each.right in bound), None)
 
 
-def _free_variables(absent: Absent) -> frozenset[str]:
-    """The variables that a `not` block takes from outside, nested blocks included."""
+def _free_variables(absent: Absent, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    """The variables that a `not` block takes from outside, nested blocks included; `known` has those of blocks by identity.
+
+    Each nested block is planned with its own planner, so that the innermost one would be looked at again in each of them.
+    """
+    if id(absent) in known:
+        return known[id(absent)]
     named: set[str] = set()
     own = set(absent.variables)
     for clause in absent.clauses:
@@ -319,8 +333,9 @@ def _free_variables(absent: Absent) -> frozenset[str]:
         elif isinstance(clause, TextFilter):
             named.update(_variables((clause.match,)))
         else:
-            named |= _free_variables(clause)
-    return frozenset(named - own)
+            named |= _free_variables(clause, known)
+    found = known[id(absent)] = frozenset(named - own)
+    return found
 
 
 def _variables(values: Sequence[object]) -> set[str]:

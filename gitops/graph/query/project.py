@@ -140,9 +140,21 @@ class Projection:
         return [
             found[value.variable][_column(value)]
             if isinstance(value, (PropertyValue, NodeValue))
-            else _constant(self.constants.cell(value), rows.count)
+            else self._constant(self.constants.cell(value), rows.count)
             for value in values
         ]
+
+    def _constant(self, cell: Cell | None, count: int) -> pa.Array:
+        """A cell for each row. A long text or list is asked for in the budget before so many rows are made of it."""
+        if cell is None:
+            raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
+        kind = arrow_field("value", cell.type).type
+        if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
+            # A literal list has the type of its first item, and its values all the same.
+            kind = pa.list_(pa.float64())
+        one = pa.array([cell.value], _stored(kind))
+        self.reader.budget.need(one.nbytes * count, "a returned constant")
+        return pa.array([cell.value] * count, one.type).cast(kind)
 
     def _ties(self, rows: Bindings) -> Callable[[np.ndarray], list[pa.Array]]:
         """The ids of all bound variables in name order, for some rows."""
@@ -160,16 +172,6 @@ class Projection:
 
 def _column(value: PropertyValue | NodeValue) -> str:
     return value.name if isinstance(value, PropertyValue) else "id"
-
-
-def _constant(cell: Cell | None, count: int) -> pa.Array:
-    if cell is None:
-        raise GitopsError(Code.QUERY_UNSUPPORTED, _NO_VALUE)
-    kind = arrow_field("value", cell.type).type
-    if cell.type.is_list and any(isinstance(item, float) for item in cell.value or ()):
-        # A literal list has the type of its first item, and its values all the same.
-        kind = pa.list_(pa.float64())
-    return pa.array([cell.value] * count, _stored(kind)).cast(kind)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

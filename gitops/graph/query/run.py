@@ -21,7 +21,7 @@ from gitops.core.errors import GitopsError
 from gitops.graph.query.bindings import Bindings
 from gitops.graph.query.cache import ReadCache
 from gitops.graph.query.conditions import Condition, Constants
-from gitops.graph.query.exact import push_condition
+from gitops.graph.query.exact import push_conditions
 from gitops.graph.query.execute import Executor, ScanRequest
 from gitops.graph.query.explain import Trace, explain
 from gitops.graph.query.options import Budget, QueryOptions
@@ -209,7 +209,8 @@ def _pushed_order(read: TypedRead, ordered: list[TypedExpr], scan: ScanOp, table
     table = tables.table(scan.table)
     if scan.conditions and not table.filters:
         return None
-    if any(push_condition(condition, table.types) is None for condition in scan.conditions):
+    _, rest = push_conditions(scan.conditions, table.types)
+    if rest:
         return None
     columns: dict[str, bool] = {}
     for value, key in zip(ordered, read.order, strict=True):

@@ -165,7 +165,7 @@ class QuerySearch:
     def _text_column(self, field: PropertyValue) -> TextColumn:
         """Any text can be searched; an index makes it fast."""
         table = self.tables.table(f"node:{field.owner}")
-        return TextColumn(table.dataset, field.name, self.tables.memo(table.key))
+        return TextColumn(table.dataset, field.name, self.tables.memo(table.key), self.budget.check)
 
 
 def _target(rank: NearestRank | TextRank) -> PropertyValue:

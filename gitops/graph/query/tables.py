@@ -44,8 +44,13 @@ class PushedFilter:
     expression: pc.Expression
     columns: tuple[str, ...]
 
-    def __and__(self, other: PushedFilter) -> PushedFilter:
-        return PushedFilter(self.expression & other.expression, (*self.columns, *other.columns))
+    @classmethod
+    def all_of(cls, filters: Sequence[PushedFilter]) -> PushedFilter:
+        """All of some filters, as a balanced tree: what the driver is sent doubles with each level of an expression."""
+        if len(filters) == 1:
+            return filters[0]
+        left, right = cls.all_of(filters[: len(filters) // 2]), cls.all_of(filters[len(filters) // 2 :])
+        return cls(left.expression & right.expression, (*left.columns, *right.columns))
 
 
 @dataclass(frozen=True, slots=True)

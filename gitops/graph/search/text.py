@@ -115,12 +115,13 @@ def edits_within(one: str, other: str, most: int) -> bool:
 class TextColumn:
     """A String column of a table at one version; `memo` keeps the size of its corpus between queries.
 
-    `within` arguments are row ids: nothing else is looked at.
+    `within` arguments are row ids: nothing else is looked at. `check` is called often, and raises what ends the search.
     """
 
     dataset: LanceDataset
     name: str
     memo: Memo = lambda _, make: make()
+    check: Callable[[], None] = lambda: None
 
     def matching(self, query: str, within: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Row ids, ascending, of the rows with any token of the query."""
@@ -135,6 +136,7 @@ class TextColumn:
 
         def near(word: str) -> bool:
             if word not in known:
+                self.check()
                 known[word] = any(edits_within(each, word, most) for each in wanted)
             return known[word]
 
@@ -190,6 +192,7 @@ class TextColumn:
             taken = self.dataset._take_rows(ids.tolist(), columns=[self.name])  # noqa: SLF001 - there is no public name
             batches = [(pa.array(ids, pa.int64()), taken.column(self.name))]
         for row_ids, texts in batches:
+            self.check()
             present = [each for each in zip(row_ids.to_pylist(), texts.to_pylist(), strict=True) if each[1] is not None]
             yield from zip((row for row, _ in present), tokens(text for _, text in present), strict=True)
 

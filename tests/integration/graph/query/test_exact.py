@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from datetime import date
 from typing import Any
@@ -14,11 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.graph.query.conditions import Cell, Condition
-from gitops.graph.query.exact import NEVER, compare, contains, evaluate_condition, push_condition, starts_with
+from gitops.graph.query.exact import (
+    MOST_PUSHED,
+    NEVER,
+    compare,
+    contains,
+    evaluate_condition,
+    push_conditions,
+    starts_with,
+)
 from gitops.graph.query.options import Budget
 from gitops.graph.query.order import ranks
-from gitops.graph.query.tables import ReadTable
+from gitops.graph.query.tables import PushedFilter, ReadTable
 from gitops.language.query.ast import ComparisonOperator
+from gitops.language.query.ast import ComparisonOperator as Sign
 from gitops.language.query.typed import PropertyValue
 from gitops.language.schema import PropType, Scalar
 from gitops.language.schema.types import TypeKind
@@ -142,15 +152,47 @@ def test_what_is_tested_on_reading_passes_the_same_rows(table: ReadTable, name: 
         left = PropertyValue("x", TypeKind.NODE, "T", name, PropType(scalar, nullable=True))
         condition = Condition(left, sign, cell(constant, scalar))
         mask = evaluate_condition(condition, lambda side: side if isinstance(side, Cell) else whole.columns[name], 6)
-        filter_ = push_condition(condition, {name: kind})
+        filter_, rest = push_conditions([condition], {name: kind})
         if filter_ is NEVER:
             assert not mask.any(), constant
         elif filter_ is not None:
-            batches = table.scan([], Budget(None, None), filter_)
-            found = np.sort(np.concatenate([np.empty(0, np.int64), *(rows.ids for rows in batches)]))
-            assert found.tolist() == np.flatnonzero(mask).tolist(), (constant, str(filter_))
+            assert rest == []
+            assert scanned(table, filter_) == np.flatnonzero(mask).tolist(), (constant, str(filter_))
         else:
             assert scalar in (Scalar.F64, Scalar.BOOL), "floats and odd truth values alone are left"
+
+
+def scanned(table: ReadTable, filter_: PushedFilter) -> list[int]:
+    """The ids of the rows that the driver gives."""
+    batches = table.scan([], Budget(None, None), filter_)
+    return sorted(np.concatenate([np.empty(0, np.int64), *(rows.ids for rows in batches)]).tolist())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 16, 40, 200])
+def test_of_many_conditions_the_driver_tests_eight_and_the_rest_are_left(table: ReadTable, count: int) -> None:
+    left = {name: PropertyValue("x", TypeKind.NODE, "T", name, PropType(kind)) for name, (_, kind, _) in PUSHED.items()}
+    tests = [
+        ("i", Sign.GE, -1),
+        ("s", Sign.NE, "z"),
+        ("j", Sign.GT, -(2**62)),
+        ("s", Sign.CONTAINS, "a"),
+        ("i", Sign.LT, 9),
+    ]
+    chosen = list(itertools.islice(itertools.cycle(tests), count))
+    conditions = [Condition(left[name], sign, cell(value, PUSHED[name][1])) for name, sign, value in chosen]
+    whole = table.whole(["i", "j", "s"], Budget(None, None))
+
+    def passing(some: list[Condition]) -> np.ndarray:
+        value = lambda side: side if isinstance(side, Cell) else whole.columns[side.name]  # noqa: E731
+        return np.all([np.ones(6, bool), *(evaluate_condition(each, value, 6) for each in some)], axis=0)
+
+    filter_, rest = push_conditions(conditions, table.types)
+    assert filter_ is not None
+    assert len(filter_.columns) == min(count, MOST_PUSHED) == count - len(rest)
+    kept = np.isin(np.arange(6), scanned(table, filter_)) & passing(rest)
+    assert kept.tolist() == passing(conditions).tolist()
+    never = Condition(left["i"], Sign.EQ, cell(None, Scalar.I32))
+    assert push_conditions([*conditions, never], table.types) == (NEVER, [])
 
 
 def test_dates_are_what_they_look_like(table: ReadTable) -> None:
