@@ -5,7 +5,7 @@ The languages take long to import. A load that finds everything recorded or know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from gitops.config.reader import SourceFile
@@ -13,9 +13,11 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.language.query import CheckedQuery, Query, check_query, parse_queries
 from gitops.language.schema import Schema, compile_schema
-from gitops.language.text import LanguageError, Stage
+from gitops.language.text import QUERY_CODES, LanguageError, Stage
 
 T = TypeVar("T")
+
+_SCHEMA_CODES = {Stage.PARSE: Code.SCHEMA_PARSE_ERROR, Stage.CATALOG: Code.SCHEMA_CATALOG_ERROR}
 
 
 class LanguageCompiler:
@@ -40,7 +42,7 @@ class LanguageCompiler:
                 place, fix = file.at(each.span), each.fix or unknown.fix
                 self._found.extend([Diagnostic(unknown.code, unknown.severity, at, each.message, place, fix)])
             return result
-        self._report(result, file, at, Code.SCHEMA_PARSE_ERROR, Code.SCHEMA_CATALOG_ERROR, limit)
+        self._report(result, file, at, _SCHEMA_CODES, limit)
         return None
 
     def queries(self, file: SourceFile) -> tuple[Query, ...] | LanguageError:
@@ -66,7 +68,7 @@ class LanguageCompiler:
 
     def report_query(self, error: LanguageError, file: SourceFile, at: str) -> None:
         """Report the problems of a query file."""
-        self._report(error, file, at, Code.QUERY_PARSE_ERROR, Code.QUERY_TYPECHECK_ERROR)
+        self._report(error, file, at, QUERY_CODES)
 
     def drop_trees(self) -> None:
         """Drop the parsed queries: they are the bulk of a load's memory, and graphs rarely share a file.
@@ -78,11 +80,11 @@ class LanguageCompiler:
             self._parsed_before.add(name)
 
     def _report(
-        self, error: LanguageError, file: SourceFile, at: str, parse: Code, check: Code, limit: int | None = None
+        self, error: LanguageError, file: SourceFile, at: str, codes: Mapping[Stage, Code], limit: int | None = None
     ) -> None:
         """Report problems with the code of their stage, the first `limit` of them."""
         for problem in error.problems[:limit]:
-            entry = REGISTRY[parse if problem.stage is Stage.PARSE else check]
+            entry = REGISTRY[codes[problem.stage]]
             place, fix = file.at(problem.span), problem.fix or entry.fix
             self._found.extend([Diagnostic(entry.code, entry.severity, at, problem.rendered(), place, fix)])
 

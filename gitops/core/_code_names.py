@@ -45,6 +45,7 @@ class Code(StrEnum):
     NAME_DIFFERS_IN_CASE = "name_differs_in_case"
     QUERY_KEY_MISMATCH = "query_key_mismatch"
     QUERY_TYPECHECK_ERROR = "query_typecheck_error"
+    QUERY_TOO_LARGE = "query_too_large"
     QUERY_TYPECHECK_SKIPPED = "query_typecheck_skipped"
     LINT_SCHEMA_UNKNOWN = "lint_schema_unknown"
     POLICY_FILE_MISSING = "policy_file_missing"

@@ -87,6 +87,9 @@ query_key_mismatch | E | a listed query is not declared in its file
 query_typecheck_error | E | a query does not match the desired schema
   a query uses a type, property or parameter that the schema does not have
   -> correct the query at this place, or change the schema; then check again: gitops lint
+query_too_large | E | a query is larger than a query may be
+  it has more conditions, hops, return items or other parts than are allowed; the message has both numbers
+  -> split the query into several smaller ones, and check again: gitops lint
 query_typecheck_skipped | W | a query was not checked because its schema is invalid
   the schema of the graph is invalid, so the query cannot be checked against it
   -> correct the schema of the graph, then check again: gitops validate

@@ -29,7 +29,7 @@ from gitops.editor.tokens import TextPiece
 from gitops.editor.values import nearest_value
 from gitops.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
-from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
+from gitops.language.text import QUERY_CODES, LanguageError, LanguageProblem, Span, Stage
 
 _NOWHERE = Span(0, 0)
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")
@@ -171,7 +171,7 @@ def _checker_problems(parsed: _ParsedPiece) -> Iterator[EditorProblem]:
                 yield EditorProblem(span, code, severity, message, None, related)
             continue
         for problem in cache.checked(parsed.piece.data, schema):
-            yield parsed.problem(Code.QUERY_TYPECHECK_ERROR, problem, use.graph if len(uses) > 1 else "")
+            yield parsed.problem(QUERY_CODES[problem.stage], problem, use.graph if len(uses) > 1 else "")
 
 
 def _cluster_problems(cache: TextCache, file: EditorFile) -> Iterator[EditorProblem]:

@@ -21,6 +21,7 @@ class RuleStage(StrEnum):
     PARSE = "parse"
     CATALOG = "catalog"
     TYPE = "type"
+    LIMIT = "limit"
     MIGRATION = "migration"
     LINT = "lint"
     RESERVED = "reserved"
@@ -111,6 +112,7 @@ T21 | type | rrf with a bad constant, or without a limit
 T22 | type | an undirected hop over an edge that joins two types
 T23 | type | an edge variable used as a node, as a bare value, with bounds, or twice
 T24 | type | a blob as a value that is compared, returned, ordered by or aggregated
+T25 | limit | a query that has more of something than a query may have
 OG-DS-101 | reserved | a graph that is dropped
 OG-DS-102 | reserved | a node type that is dropped with its rows
 OG-DS-103 | reserved | an edge type that is dropped with its rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from enum import StrEnum
 
+from gitops.core.codes import Code
 from gitops.language.record import Record
 
 
@@ -18,6 +19,15 @@ class Stage(StrEnum):
     PARSE = "parse"
     CATALOG = "catalog"
     TYPE = "type"
+    LIMIT = "limit"
+
+
+QUERY_CODES = {
+    Stage.PARSE: Code.QUERY_PARSE_ERROR,
+    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
+    Stage.LIMIT: Code.QUERY_TOO_LARGE,
+}
+"""The code of a problem of query text, by its stage."""
 
 
 class Span(Record):
@@ -48,8 +58,8 @@ class LanguageProblem(Record):
     fix: str | None = None
 
     def rendered(self) -> str:
-        """The message with its stage in front, and the rule code of a type rule."""
-        code = f"{self.rule}: " if self.stage is Stage.TYPE and self.rule else ""
+        """The message with its stage in front, and the label of a rule of types or limits."""
+        code = f"{self.rule}: " if self.stage in (Stage.TYPE, Stage.LIMIT) and self.rule else ""
         return f"{self.stage} error: {code}{self.message}"
 
 

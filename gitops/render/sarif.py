@@ -46,7 +46,13 @@ _HASH_DIGITS = 32
 _SNIPPET_BYTES = 200
 _LEVELS = {LintLevel.ERROR: "error", LintLevel.WARNING: "warning", LintLevel.INFO: "note"}
 _WORST_FIRST = tuple(LintLevel)
-_SUBJECTS = {RuleStage.PARSE: "schema", RuleStage.CATALOG: "schema", RuleStage.TYPE: "query", RuleStage.LINT: "query"}
+_SUBJECTS = {
+    RuleStage.PARSE: "schema",
+    RuleStage.CATALOG: "schema",
+    RuleStage.TYPE: "query",
+    RuleStage.LIMIT: "query",
+    RuleStage.LINT: "query",
+}
 _WARNING_MARK = "; a warning"
 _LINK = re.compile(r"\[(?=[^\[\]]*\]\()")
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")

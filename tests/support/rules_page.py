@@ -17,7 +17,7 @@ This page is made from the registry in `gitops/language/rules.py` by `make docs`
 """
 _SECTIONS = {
     "Schemas": (RuleStage.PARSE, RuleStage.CATALOG),
-    "Queries": (RuleStage.TYPE,),
+    "Queries": (RuleStage.TYPE, RuleStage.LIMIT),
     "Migrations": (RuleStage.MIGRATION,),
     "Report on a query file": (RuleStage.LINT,),
     "Reserved": (RuleStage.RESERVED,),

@@ -29,7 +29,7 @@ from gitops.graph.results import GraphOutcome, QueryRows
 from gitops.language.query import CheckedQuery, check_query, parse_queries
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.suggest import choices, did_you_mean
-from gitops.language.text import LanguageError, SourceText, Stage
+from gitops.language.text import QUERY_CODES, LanguageError, SourceText
 from gitops.model.address import Kind, is_name
 from gitops.render.graph_data import operator_lines
 from gitops.wiring.stores import cache_folder, open_embedder
@@ -106,9 +106,10 @@ def _checked_query(options: argparse.Namespace, root: str) -> CheckedQuery:
     except LanguageError as error:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
-        code = Code.QUERY_PARSE_ERROR if first.stage is Stage.PARSE else Code.QUERY_TYPECHECK_ERROR
         fix = first.fix or "correct the query at this place, then run the same command again"
-        raise GitopsError(code, first.rendered(), path=f"{place}:{line}:{column}", fix=fix) from None
+        raise GitopsError(
+            QUERY_CODES[first.stage], first.rendered(), path=f"{place}:{line}:{column}", fix=fix
+        ) from None
 
 
 def _query_source(options: argparse.Namespace) -> tuple[str, bytes]:

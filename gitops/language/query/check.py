@@ -1,7 +1,7 @@
 """A query against a catalog: the entry of the checker, the sections of a read, and what descriptors publish of a query.
 
-The first violated rule of a query is reported, in the order of the text: parameters; match clauses; return items;
-order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that cannot be executed.
+The first violated rule of a query is reported: its size (T25); then, in the order of the text, parameters, match clauses,
+return items and order items; then the rules of whole sections (T21, T17, T18, T9), and last the orders that cannot be executed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gitops.language.query import ast, typed
 from gitops.language.query.check_expr import check_output, type_of
 from gitops.language.query.check_match import check_clauses
 from gitops.language.query.check_mutation import check_statement
+from gitops.language.query.limits import check_limits
 from gitops.language.query.scope import Scope, refuse
 from gitops.language.record import Record
 from gitops.language.schema.types import PropType, Scalar, TypeKind
@@ -116,7 +117,8 @@ class CheckedQuery(Record):
 
 
 def check_query(query: ast.Query, catalog: Catalog) -> CheckedQuery:
-    """Check one parsed query. Raises `LanguageError` with the first violated rule (T1 to T24, or none) and its span."""
+    """Check one parsed query. Raises `LanguageError` with the first violated rule (T1 to T25, or none) and its span."""
+    check_limits(query)
     params: dict[str, PropType] = {}
     for param in query.params:
         name, declared = param.name.text, param.type

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gitops.language.query import ast, typed
+from gitops.language.query.limits import refuse_list
 from gitops.language.query.scope import refuse, suggest
 from gitops.language.record import Record
 from gitops.language.schema.types import INTEGERS, NUMERIC, PropType, Scalar, TypeKind
@@ -77,6 +78,7 @@ def constant(literal: ast.Literal) -> typed.Constant:
         return typed.Constant(literal.value, _LITERALS[literal.kind])
     if not literal.value:
         return typed.Constant((), _EMPTY_LIST)
+    refuse_list(literal.value)
     values: list[typed.ConstantValue] = []
     first: PropType | None = None
     for item in literal.value:

@@ -277,7 +277,7 @@ class ClauseParser:
         """Count one level of nesting that `token` opens."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            self._lexer.fail(f"nested more than {MAX_DEPTH} levels deep", token.span)
+            self._lexer.fail(f"nested more than {MAX_DEPTH} levels deep", token.span, "split it into several queries")
 
     def _start(self, expected: str) -> Token:
         lexer = self._lexer

@@ -74,6 +74,7 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.RESOURCE_LIMIT: _LIMIT,
         Code.QUERY_TIMEOUT: _LIMIT,
         Code.QUERY_MEMORY_EXCEEDED: _LIMIT,
+        Code.QUERY_TOO_LARGE: _LIMIT,
         Code.EMBEDDING_FAILED: ErrorAnswer(503, None, "embedding_failure", shown=False),
         Code.GRAPH_MISSING: _FAILED,
         Code.GRAPH_UNREADABLE: _FAILED,

@@ -18,7 +18,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
 from gitops.language.suggest import choices
-from gitops.language.text import LanguageError, SourceText
+from gitops.language.text import QUERY_CODES, LanguageError, SourceText
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 
@@ -81,7 +81,8 @@ def _compiled(query: InlineQuery, catalog: Any) -> CheckedQuery:
         first = error.problems[0]
         line, column = SourceText(source).position(first.span.start)
         fix = f"; {first.fix}" if first.fix else ""
-        raise bad_request(f"query: line {line}, column {column}: {first.rendered()}{fix}") from None
+        detail = f"query: line {line}, column {column}: {first.rendered()}{fix}"
+        raise GitopsError(QUERY_CODES[first.stage], detail) from None
 
 
 def run_read(

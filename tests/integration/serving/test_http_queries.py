@@ -62,6 +62,21 @@ def test_a_query_is_answered_as_declared(open_server, case):
     assert not {*case.get("no_headers", ())} & answer.headers.keys()
 
 
+@pytest.mark.parametrize(("count", "status"), [(40, 200), (256, 200), (257, 413)])
+def test_a_query_of_many_conditions_is_answered_and_a_larger_one_is_refused(open_server, count, status):
+    text = f"query q() {{ match {{ $t: Town {'$t.size > 0 ' * count}}} return {{ $t.key }} order {{ $t.key asc }} }}"
+    answer = open_server.ask("POST", "/graphs/towns/query", json={"query": text})
+    found = answer.json()
+    assert answer.status_code == status, found
+    if status == 200:
+        assert found["rows"] == [{"t.key": "a"}, {"t.key": "b"}]
+    else:
+        assert found["resource_limit"] == {"reason": "query_too_large"}
+        assert found["error"].startswith(
+            "query: line 1, column 3102: limit error: T25: the query has 257 conditions; at most 256"
+        )
+
+
 def test_a_change_gives_its_receipt_and_opens_the_way_for_the_next_condition(tmp_path):
     with running(generation(served(town_graph(tmp_path)))) as server:
         made = server.ask("POST", f"{INVOKE}/add_town", json={"params": {"key": "d"}}).json()

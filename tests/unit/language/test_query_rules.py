@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 
 import pytest
 
@@ -127,6 +128,58 @@ def test_nesting_up_to_the_cap_is_checked(rail: Catalog) -> None:
     text = "query q() { match { $s: Station " + "not { $s link $s " * depth + "}" * depth + " } return { $s } }"
     (checked,) = check_all(text.encode(), rail)
     assert checked.name == "q"
+
+
+def many(count: int, item: str, separator: str = " ") -> str:
+    """An item so many times; `#` is its number."""
+    return separator.join(item.replace("#", str(number)) for number in range(count))
+
+
+def reading(match: str = "", items: str = "$s", tail: str = "") -> str:
+    return f"query q() {{ match {{ $s: Station {match} }} return {{ {items} }} {tail} }}"
+
+
+SIZES: dict[str, tuple[int, Callable[[int], str], str]] = {
+    "parameters": (1000, lambda n: reading().replace("()", f"({many(n, '$p#: I32', ', ')})"), "$p1000: I32"),
+    "statements": (
+        1000,
+        lambda n: f"query q() {{ {many(n, 'delete Link where minutes = #')} }}",
+        "delete Link where minutes = 1000",
+    ),
+    "bindings of node types": (64, lambda n: reading(many(n - 1, "$t#: Station")), "$t63: Station"),
+    "hops": (64, lambda n: reading(many(n, "$s link $t#")), "$s link $t64"),
+    "conditions": (256, lambda n: reading(many(n, '$s.code != "#"')), '$s.code != "256"'),
+    "conditions, as pairs": (
+        256,
+        lambda n: reading("$s: Station { " + many(n, 'code: "#"', ", ") + " }"),
+        'code: "256"',
+    ),
+    "conditions, as searches": (256, lambda n: reading(many(n, 'search($s.name, "#")')), 'search($s.name, "256")'),
+    "conditions, in a block": (256, lambda n: reading("not { " + many(n, '$s.code != "#"') + " }"), '$s.code != "256"'),
+    "`not` blocks": (64, lambda n: reading(many(n, 'not { $s.code = "#" }')), 'not { $s.code = "64" }'),
+    "return items": (1000, lambda n: reading(items=many(n, "$s.code as c#")), "$s.code as c1000"),
+    "return items, as aggregates": (1000, lambda n: reading(items=many(n, "count($s) as c#")), "count($s) as c1000"),
+    "order items": (
+        64,
+        lambda n: reading(items=many(65, "$s.code as c#"), tail=f"order {{ {many(n, 'c#', ', ')} }}"),
+        "c64",
+    ),
+    "items": (10_000, lambda n: reading(items=f"[{many(n, '#', ', ')}] as l"), "10000"),
+}
+
+
+@pytest.mark.parametrize("what", SIZES)
+def test_a_query_has_at_most_so_many_of_each_part(rail: Catalog, what: str) -> None:
+    most, text, last = SIZES[what]
+    check_all(text(most).encode(), rail)
+    source = text(most + 1).encode()
+    with pytest.raises(LanguageError) as refused:
+        check_all(source, rail)
+    (problem,) = refused.value.problems
+    assert (problem.stage, problem.rule) == (Stage.LIMIT, "T25")
+    assert f" {most + 1} {what.partition(',')[0]}; at most {most} are allowed" in problem.rendered()
+    assert source[problem.span.start : problem.span.end].decode() == last
+    assert problem.fix
 
 
 def test_each_query_that_does_not_parse_is_reported_in_the_order_of_the_text() -> None:
