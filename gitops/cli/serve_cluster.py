@@ -14,7 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from gitops.cli.serve_report import board_of, reporting
@@ -198,7 +199,7 @@ def _work(
     metrics = None if seat is None else seat.metrics
 
     def record(form: Mapping[str, Any]) -> None:
-        level = logging.ERROR if form.get("event") == "defect" else logging.INFO
+        level = logging.ERROR if form.get("event") in ("defect", "stuck") else logging.INFO
         log.log(level, "%s", form["event"], extra={"form": form})
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs)
@@ -210,6 +211,8 @@ def _work(
     ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
+        if keeper.supervisor is not None:
+            context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)
         listen(
             app,
@@ -221,6 +224,9 @@ def _work(
             beside=None if seat is None else StatusDoor(seat.place, context, source, pending, lambda: app.load).open,
         )
         log.info("stopped")
+    if app.load.stuck:
+        # The interpreter would wait for the thread of the query.
+        os._exit(OK if keeper.supervisor is None else FAILED)
     return OK
 
 

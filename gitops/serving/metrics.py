@@ -74,6 +74,7 @@ class ServingMetrics:
         try:
             # Both files are opened here, so that the variable is needed no longer.
             self._restarts = _counter("worker_restarts_total", "Workers that took the place of one that ended.")
+            self._stuck = _counter("stuck_queries_total", "Queries that held a thread past their time limit.")
             self._exported = _counter("export_bytes_total", "Bytes of exports.")
             self._seconds = _Series(_histogram("http_request_seconds", "Time to answer a request.", "route"), 1)
             self._seconds.of(_NONE)
@@ -111,6 +112,10 @@ class ServingMetrics:
         effect = "failed" if decision is None else "permit" if decision.allowed else "deny"
         rule = None if decision is None else decision.rule
         self._decisions.of(scope, action.value, effect, rule or _NONE).inc()
+
+    def stuck(self) -> None:
+        """A query that is past its time limit and still holds a thread."""
+        self._stuck.inc()
 
     def rejected(self, reason: str) -> None:
         """A request that was refused for lack of room."""

@@ -70,10 +70,12 @@ class Served:
 
 
 @contextmanager
-def serving(*arguments: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """Serve on a free port of loopback until the end of the block."""
+def serving(
+    *arguments: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None, program: str = "gitops"
+) -> Iterator[Served]:
+    """Serve on a free port of loopback until the end of the block; `program` is a module that stands for `gitops`."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "gitops", "serve", "--bind", "127.0.0.1:0", *arguments],
+        [sys.executable, "-m", program, "serve", "--bind", "127.0.0.1:0", *arguments],
         cwd=cwd,
         env=environment(**environ or {}),
         stdout=subprocess.PIPE,

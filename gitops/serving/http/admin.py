@@ -4,7 +4,7 @@
 |---|---|---|
 | `/startupz` | all workers have answered once | |
 | `/livez` | no worker hangs; one that is being started or replaced does not hang | |
-| `/readyz` | all workers answer, each from a generation that it accepted | |
+| `/readyz` | all workers answer, each from a generation that it accepted, and no query is stuck | |
 | `/readyz?strict=1` | and no graph is quarantined, and no newer revision was refused | |
 | `/metrics` | always | |
 """
@@ -109,6 +109,8 @@ class AdminApp:
         missing, reasons, form = self._workers - len(asked.statuses), list[str](), dict[str, Any]()
         if missing:
             reasons.append(f"{missing} of {self._workers} workers do not answer")
+        if stuck := sum(each.load.stuck for each in asked.statuses):
+            reasons.append(f"threads that are held by queries past their time limit: {stuck}")
         oldest = asked.oldest
         if oldest is not None:
             form = _seen(oldest, next((each.pending for each in asked.statuses if each.pending is not None), None))

@@ -57,7 +57,7 @@ class HttpApp:
     def load(self) -> Load:
         """What is under way now."""
         shared = self._shared
-        return Load(shared.admission.under_way, shared.workers.waiting, shared.streams.taken)
+        return Load(shared.admission.under_way, shared.workers.waiting, shared.streams.taken, shared.workers.stuck)
 
     def close(self) -> None:
         """Finish the work that has begun."""

@@ -109,6 +109,11 @@ class Call:
         return self._shared.document
 
     @property
+    def stuck(self) -> int:
+        """How many threads of this process are held by queries that are past their time limit."""
+        return self._shared.workers.stuck
+
+    @property
     def tools(self) -> AgentDoor:
         """Answers agents."""
         return self._shared.tools
@@ -263,6 +268,29 @@ class Call:
     async def work(self, work: Callable[[], T]) -> T:
         """The result of work on graphs, which is done in a thread."""
         return await self._shared.workers.run(work)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """The result of a query, as `work`. Raises GitopsError `query_timeout` where it does not heed its time limit."""
+        limits = self.context.limits
+        return await self._shared.workers.run(work, limits.query_s + limits.stuck_s, self._report_stuck)
+
+    def _report_stuck(self) -> None:
+        context = self.context
+        record = {
+            "event": "stuck",
+            "request_id": self.request_id,
+            "route": self.operation,
+            "graph": self.graph_id,
+            "query": self.stored_query,
+            "actor": self.actor,
+            "limit_s": context.limits.query_s,
+        }
+        context.log(record)
+        if context.observer is not None:
+            context.observer.stuck()
+        # Once: at a second signal, a server no longer finishes what is under way.
+        if context.replace is not None and self.stuck == 1:
+            context.replace()
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:
         """The result of a change of a branch, alone on it, which counts as `nbytes` of the actor's share.

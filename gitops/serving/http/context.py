@@ -48,6 +48,10 @@ class Observer(Protocol):
         """A decision about access on the server or a graph; None where the policy could not decide."""
         ...
 
+    def stuck(self) -> None:
+        """A query that is past its time limit and still holds a thread."""
+        ...
+
     def rejected(self, reason: str) -> None:
         """A request that was refused for lack of room: `changes`, `bytes` or `exports`."""
         ...
@@ -57,7 +61,8 @@ class Observer(Protocol):
 class HttpLimits:
     """Bounds of one process.
 
-    `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory. An actor has at most
+    `threads` work on graphs at the same time. A query has `query_s` seconds and `query_bytes` of memory; one that still holds its
+    thread `stuck_s` seconds later is stuck. An actor has at most
     `inflight` changes under way at once, of `inflight_bytes` together. `hide_graphs` answers for graphs on which an actor is
     permitted nothing as for graphs that are not served. `streams` answers in pieces are under way at once. A client that sends
     or takes nothing for `idle_s` seconds in the middle of a body has given up. `connections` are open at the same time.
@@ -65,6 +70,7 @@ class HttpLimits:
 
     threads: int = 4
     query_s: float = 60.0
+    stuck_s: float = 15.0
     query_bytes: int = 1024 * _MIB
     inflight: int = 16
     inflight_bytes: int = 4096 * _MIB
@@ -93,6 +99,7 @@ class HttpContext:
     `reload` serves the newest revision, and gives the form of what became of it; None where the revision does not change.
     `tokens` gives the tokens that are known now. `log` takes a record for each request and for each defect; it is called from the
     thread of the event loop. `observer` is None where nothing is counted.
+    `replace` has another process take the place of this one, which has a stuck query; None where no process would.
     """
 
     generations: GenerationSource
@@ -106,3 +113,4 @@ class HttpContext:
     cache_dir: Path | None = None
     reload: Callable[[], Mapping[str, Any]] | None = None
     observer: Observer | None = None
+    replace: Callable[[], None] | None = None

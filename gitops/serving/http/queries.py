@@ -181,7 +181,7 @@ async def _read(
         head = {} if former else {"graph_commit_id": snapshot.manifest.txn_id}
         return json_answer({"query_name": found.pop("query_name"), "target": where, **found, **head})
 
-    return await call.work(read)
+    return await call.read(read)
 
 
 async def _mutate(call: Call, expected: str | None) -> Answer:

@@ -13,8 +13,11 @@ from gitops.serving.problem import ApiCode, ApiProblem, ProblemError, not_found
 __all__ = ["ROUTES"]
 
 
-async def health(_: Call) -> Answer:
-    """The event loop answers."""
+async def health(call: Call) -> Answer:
+    """The event loop answers, and no query is stuck: its thread comes back only with another process."""
+    if call.stuck:
+        message = "threads of this process are held by queries past their time limit: start the server again"
+        raise ProblemError(ApiProblem(503, None, message, {"stuck_queries": call.stuck}))
     return json_answer({"status": "ok", "version": __version__})
 
 
@@ -44,7 +47,9 @@ async def describe(call: Call) -> Answer:
 
 
 ROUTES = (
-    Route("GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True),
+    Route(
+        "GET", "/healthz", "health", "Whether the server answers", health, HealthAnswer, public=True, problems=(503,)
+    ),
     Route("GET", "/openapi.json", "openapi", "What can be asked", describe, JSON, public=True, cached=True),
     Route("POST", "/-/reload", "reload", "Serve the newest revision", reload, ReloadAnswer, problems=(404, 409)),
     Route("GET", "/graphs", "listGraphs", "The graphs that are served", list_graphs, GraphsAnswer, cached=True),

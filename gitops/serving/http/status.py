@@ -31,11 +31,15 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is under way in a process: changes, those of them that wait for their turn on a branch, and exports."""
+    """What is under way in a process: changes, those of them that wait for their turn on a branch, and exports.
+
+    `stuck` threads are held by queries that are past their time limit.
+    """
 
     changes: int
     waiting: int
     exports: int
+    stuck: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class WorkerStatus:
             "graphs": self.graphs,
             "pending": self.pending,
             "behind": self.behind,
-            "load": [load.changes, load.waiting, load.exports],
+            "load": [load.changes, load.waiting, load.exports, load.stuck],
         }
 
     @classmethod

@@ -5,16 +5,20 @@
 3. The two bounds of an actor are looked at in one step.
 4. Work begins when what began before it has ended or has proven to be long, in the thread that was at work last. Short reads are
    mostly Python, of which one thread runs at a time: where four of them compete, each takes three times as long.
+5. Work may have a time limit. A thread cannot be stopped from outside, least of all inside a call of a driver: past the limit its
+   caller gets an error, and the thread is stuck until the work returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
 from gitops.serving.http.context import HttpLimits
 from gitops.serving.problem import ApiCode, ApiProblem, ProblemError
 
@@ -37,21 +41,54 @@ class Workers:
         self._room = asyncio.Semaphore(threads)
         self._turn = asyncio.Semaphore(1)
         self._short_s = short_s
+        self._stuck: set[ThreadPoolExecutor] = set()
         self._writers: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
         self._unfinished: set[asyncio.Task[Any]] = set()
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Its result, from a thread."""
+    async def run(
+        self, work: Callable[[], T], limit_s: float | None = None, exceeded: Callable[[], None] = lambda: None
+    ) -> T:
+        """Its result, from a thread.
+
+        After `limit_s` seconds `exceeded` is called, also where the caller is gone. Raises GitopsError `query_timeout` then.
+        """
+        loop = asyncio.get_running_loop()
+        late = loop.create_future()
         async with self._turn:
             await self._room.acquire()
             thread = self._idle.pop()
-            ending = asyncio.wrap_future(thread.submit(work))
-            ending.add_done_callback(partial(self._give_back, thread))
+            running = thread.submit(work)
+            ending = asyncio.wrap_future(running)
+            timer = None
+            if limit_s is not None:
+                timer = loop.call_later(limit_s, self._give_up, thread, running, late, exceeded)
+            ending.add_done_callback(partial(self._give_back, thread, timer))
             await asyncio.wait((ending,), timeout=self._short_s)
         # Where the caller is cancelled, the thread goes on.
-        return await asyncio.shield(ending)
+        if not ending.done():
+            await asyncio.wait((ending, late), return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            raise GitopsError(Code.QUERY_TIMEOUT, f"the query did not end within {limit_s:g} s, and cannot be stopped")
+        return ending.result()
 
-    def _give_back(self, thread: ThreadPoolExecutor, ended: asyncio.Future[Any]) -> None:
+    def _give_up(
+        self,
+        thread: ThreadPoolExecutor,
+        running: Future[Any],
+        late: asyncio.Future[None],
+        exceeded: Callable[[], None],
+    ) -> None:
+        if not running.done():
+            self._stuck.add(thread)
+            late.set_result(None)
+            exceeded()
+
+    def _give_back(
+        self, thread: ThreadPoolExecutor, timer: asyncio.TimerHandle | None, ended: asyncio.Future[Any]
+    ) -> None:
+        if timer is not None:
+            timer.cancel()
+        self._stuck.discard(thread)
         self._idle.append(thread)
         self._room.release()
         if not ended.cancelled():
@@ -90,10 +127,15 @@ class Workers:
         """How many wait for their turn on a branch."""
         return sum(waiting - 1 for _, waiting in self._writers.values())
 
+    @property
+    def stuck(self) -> int:
+        """How many threads are held by work that is past its limit."""
+        return len(self._stuck)
+
     def close(self) -> None:
-        """Finish what has begun, and start nothing more."""
+        """Finish what has begun, and start nothing more. What is stuck is not waited for."""
         for thread in self._threads:
-            thread.shutdown(wait=True, cancel_futures=True)
+            thread.shutdown(wait=thread not in self._stuck, cancel_futures=True)
 
 
 class Admission:

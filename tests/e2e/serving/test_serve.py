@@ -241,6 +241,30 @@ def test_a_worker_that_is_killed_is_replaced_and_serves_the_same_revision(folder
         assert server.stop() == 0
 
 
+STUCK = {"query": "query stuck() { match { $p: Person } return { $p.handle } }"}
+
+
+@pytest.mark.slow
+def test_a_worker_with_a_query_that_cannot_be_stopped_is_replaced(converged):
+    options = "--cluster", str(converged), "--unauthenticated", "--no-report"
+    with serving(*options, "--workers", "2", program="tests.support.stuck") as server:
+        first = set(server.workers)
+        answer = server.client.post("/graphs/knowledge/query", json=STUCK)
+        assert (answer.status_code, answer.json()["resource_limit"]) == (413, {"reason": "query_timeout"})
+        server.await_line("ERROR   stuck")
+        server.await_line("takes the place of")
+        assert len(first & set(server.workers)) == 1
+        answers = [server.client.get("/healthz", headers={"Connection": "close"}) for _ in range(6)]
+        assert {each.status_code for each in answers} == {200}
+        assert server.stop() == 0
+    with serving(*options, program="tests.support.stuck") as server:
+        assert server.client.post("/graphs/knowledge/query", json=STUCK).status_code == 413
+        unhealthy = server.client.get("/healthz")
+        assert (unhealthy.status_code, unhealthy.json()["stuck_queries"]) == (503, 1)
+        # Its thread does not keep the process from ending.
+        assert server.stop() == 0
+
+
 @pytest.mark.slow
 def test_a_newer_revision_is_served_without_a_restart_by_every_process(folder):
     """By request, and by watching; a worker that takes the place of another serves what the others do."""

@@ -71,11 +71,12 @@ class Worker:
     def __init__(self, made: Generation, place: Path = Path("/nowhere/0")) -> None:
         known, clock = tokens(ada="t-ada", bob="t-bob"), SystemClock()
         self.pending: Reload | None = None
+        self.load = Load(3, 2, 1)
         self.source = ServingGeneration(made, clock.now)
         context = HttpContext(
             self.source, RuntimeState.POLICY_ENABLED, lambda: known, clock, RandomIds(), lambda _: None, HttpLimits()
         )
-        self.door = StatusDoor(place, context, self.source, lambda: self.pending, lambda: Load(3, 2, 1))
+        self.door = StatusDoor(place, context, self.source, lambda: self.pending, lambda: self.load)
 
 
 class Admin:
@@ -133,6 +134,16 @@ def test_a_server_is_ready_while_all_workers_answer_and_live_while_none_hangs():
         assert client.get("/livez").status_code == 200
         admin.silent = 1
         assert client.get("/livez").status_code == 503
+
+
+def test_a_server_with_a_stuck_query_is_not_ready():
+    admin = Admin(Worker(two_graphs()), Worker(two_graphs()))
+    with admin.address() as client:
+        admin.answering[1].load = Load(0, 0, 0, stuck=2)
+        answer = client.get("/readyz")
+        reasons = ["threads that are held by queries past their time limit: 2"]
+        assert (answer.status_code, answer.json()["reasons"]) == (503, reasons)
+        assert client.get("/livez").status_code == 200
 
 
 def test_strict_readiness_wants_every_graph_and_the_newest_revision():
@@ -244,6 +255,7 @@ def test_names_types_and_labels_of_numbers_are_a_contract(tmp_path):
     numbers.decided("graph.towns", Action.READ, decision("readers", True))
     numbers.rejected("changes")
     numbers.reloaded(refused())
+    numbers.stuck()
     asked = Asked((worker.door.status({"graphs": True}),), 0)
     _, text = exposition(tmp_path, asked, 1, 1e9)
     found = []

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from gitops.core.errors import GitopsError
 from gitops.serving.http.work import Workers
 
 NEVER_S = 3600.0
@@ -108,3 +109,38 @@ def test_a_caller_that_is_cancelled_leaves_its_thread_at_work():
         assert [await workers.run(partial(abs, -n)) for n in range(5)] == list(range(5))
 
     run(lambda: Workers(2, 0.001), told)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_work_that_outlasts_its_limit_is_reported_whether_or_not_its_caller_is_there(cancelled):
+    go_on, begun = threading.Event(), threading.Event()
+
+    def long() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    async def told(workers: Workers) -> None:
+        exceeded = asyncio.Event()
+        waiting = asyncio.ensure_future(workers.run(long, 0.001, exceeded.set))
+        if cancelled:
+            await asyncio.to_thread(begun.wait, 60)
+            waiting.cancel()
+        await exceeded.wait()
+        assert workers.stuck == 1
+        with pytest.raises(asyncio.CancelledError if cancelled else GitopsError):
+            await waiting
+        # What is stuck is not waited for.
+        await asyncio.to_thread(workers.close)
+        assert not go_on.is_set()
+        go_on.set()
+
+    run(lambda: Workers(2), told)
+
+
+def test_work_within_its_limit_is_not_stuck():
+    async def told(workers: Workers) -> None:
+        exceeded: list[int] = []
+        assert await workers.run(lambda: 7, NEVER_S, lambda: exceeded.append(1)) == 7
+        assert (workers.stuck, exceeded) == (0, [])
+
+    run(lambda: Workers(2), told)
