@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _EXTRA = ("uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
-_OPEN = (
-    "OPEN: this server has neither tokens nor policies, and everybody who reaches it may read and change every graph"
-)
+_OPEN = "OPEN: this server has neither tokens nor policies, and every program on this machine may read and change every graph"
 _DEFAULT_DENY = "no policy is bound: holders of a token may read every graph, and nothing else"
 
 
@@ -311,6 +309,7 @@ class _Keeper:
 
 def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInputs:
     from gitops.serving.boot import BootRules
+    from gitops.serving.http.browsers import is_loopback
     from gitops.serving.process import BootInputs, is_truthy
     from gitops.wiring.serving import ServedSource, open_served
 
@@ -323,6 +322,7 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
         clock=SystemClock(),
         environ=environ,
         unauthenticated=options.unauthenticated or is_truthy(environ.get("OMNIGRAPH_UNAUTHENTICATED")),
+        loopback=is_loopback(options.bind[0]),
     )
 
 

@@ -330,6 +330,7 @@ class Code(StrEnum):
     SERVING_UNREPORTED = "serving_unreported"
     TOKEN_SOURCE_INVALID = "token_source_invalid"
     AUTH_NOT_CONFIGURED = "auth_not_configured"
+    OPEN_SERVER_EXPOSED = "open_server_exposed"
     POLICY_WITHOUT_TOKENS = "policy_without_tokens"
     REVISION_UNKNOWN = "revision_unknown"
     QUERY_SERVER_UNAVAILABLE = "query_server_unavailable"

@@ -28,6 +28,9 @@ token_source_invalid | E | the bearer tokens cannot be used
 auth_not_configured | E | who may ask this server is not configured
   no bearer token and no policy exist, and nothing says that everybody may ask
   -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE; or let everybody read and write: gitops serve --unauthenticated
+open_server_exposed | E | a server without tokens would listen on a network
+  --unauthenticated lets everyone who reaches the address read and change every graph, and other machines reach it
+  -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE; or let only this machine ask: gitops serve --unauthenticated --bind 127.0.0.1:8080
 policy_without_tokens | E | a policy is applied, and no bearer token exists
   a policy decides by actors, and without tokens no request has one; --unauthenticated does not change that
   -> set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE, or remove the policy from cluster.yaml and apply: gitops apply

@@ -4,7 +4,7 @@ The state, by what is there at the start:
 
 tokens  policy  --unauthenticated   state
 no      no      no                  refused: auth_not_configured
-no      no      yes                 OPEN
+no      no      yes                 OPEN on a loopback address, else refused: open_server_exposed
 no      yes     any                 refused: policy_without_tokens
 yes     no      any                 DEFAULT_DENY
 yes     yes     any                 POLICY_ENABLED
@@ -64,10 +64,13 @@ _SCHEME = b"bearer "
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
-def classify(tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, found: Diagnostics) -> RuntimeState | None:
+def classify(
+    tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, loopback: bool, found: Diagnostics
+) -> RuntimeState | None:
     """The state of a server by the table above; None where it must not start, with the reason in `found`.
 
     `guarded` says that a policy is bound to the server or to an applied graph, also to one that is not served.
+    `loopback` says that only this machine reaches the address of the server.
     """
     if tokens:
         return RuntimeState.POLICY_ENABLED if guarded else RuntimeState.DEFAULT_DENY
@@ -80,6 +83,10 @@ def classify(tokens: BearerTokens, *, guarded: bool, unauthenticated: bool, foun
             "bearer tokens",
             "neither a token nor a policy exists, and --unauthenticated is not given",
         )
+        return None
+    if not loopback:
+        message = "--unauthenticated is given, and --bind is not a loopback address"
+        found.add(Code.OPEN_SERVER_EXPOSED, "bearer tokens", message)
         return None
     return RuntimeState.OPEN
 

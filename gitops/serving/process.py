@@ -41,7 +41,8 @@ def is_truthy(value: str | None) -> bool:
 class BootInputs:
     """What a boot is made from. `place` is shown to people; `open_stores` gives None after problems that it adds.
 
-    `environ` has the sources of tokens. `unauthenticated` lets everybody in where there is neither a token nor a policy.
+    `environ` has the sources of tokens. `unauthenticated` lets everybody in where there is neither a token nor a policy;
+    `loopback` says that only this machine reaches the address of the server.
     """
 
     place: str
@@ -50,6 +51,7 @@ class BootInputs:
     clock: Clock
     environ: Mapping[str, str]
     unauthenticated: bool = False
+    loopback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ def boot_process(
         tokens = load_tokens(inputs.environ, found)
         if stores is not None and revision is not None:
             if tokens or not found.has_errors:
-                state = classify(tokens, guarded=revision.guarded, unauthenticated=inputs.unauthenticated, found=found)
+                state = classify(
+                    tokens,
+                    guarded=revision.guarded,
+                    unauthenticated=inputs.unauthenticated,
+                    loopback=inputs.loopback,
+                    found=found,
+                )
             generation = boot(
                 revision,
                 stores,

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from gitops.serving.http.answers import Answer, json_answer, problem_answer
+from gitops.serving.http.browsers import is_loopback, refuse_other_sites
 from gitops.serving.http.matching import read_parameters
 from gitops.serving.http.route import Parameter
 from gitops.serving.http.status import Asked, WorkerStatus
@@ -67,6 +68,8 @@ class AdminApp:
 
     async def _answered(self, scope: Scope) -> Answer:
         try:
+            # Probes and scrapes may come by any name, but not to a loopback address.
+            refuse_other_sites(scope, any_host=not is_loopback(scope["server"][0]))
             return await self._handler(scope)(scope)
         except ProblemError as error:
             return problem_answer(error.problem)

@@ -1,7 +1,8 @@
 """The ASGI application: what happens to every request, in this order.
 
 1. The request gets an id, and the generation that it is answered from.
-2. Its path leads to a route, or nowhere. Only `public` routes go on without the next step.
+2. A server without tokens refuses pages of other sites. The path leads to a route, or nowhere. Only `public` routes go on without
+   the next step.
 3. The bearer token says who asks.
 4. The id in the path leads to a graph.
 5. The method, the expected revision and the query parameters, then the type, size and form of the body are looked at.
@@ -21,8 +22,9 @@ from gitops.core.errors import GitopsError
 from gitops.model.address import is_servable
 from gitops.policy.decide import is_mentioned
 from gitops.serving.access import authenticate
-from gitops.serving.generation import ServedGraph
+from gitops.serving.generation import RuntimeState, ServedGraph
 from gitops.serving.http.answers import JSON, Answer, StreamAnswer, problem_answer
+from gitops.serving.http.browsers import refuse_other_sites
 from gitops.serving.http.call import Call, ClientGoneError, Shared
 from gitops.serving.http.context import HttpContext
 from gitops.serving.http.errors import problem_of
@@ -113,6 +115,8 @@ class HttpApp:
             )
 
     async def _handled(self, call: Call) -> Answer | StreamAnswer:
+        if self._context.state is RuntimeState.OPEN:
+            refuse_other_sites(call.scope, any_host=False)
         match = self._table.find(call.method, call.raw_path)
         if match.route is None or not match.route.public:
             context = self._context
@@ -125,7 +129,8 @@ class HttpApp:
         _check_revision(call)
         call.query()
         if route.body is not None:
-            if not route.body_optional:
+            # Without it, any page could send the body as a form.
+            if call.has_body or not route.body_optional:
                 call.require_media_type(JSON)
             call.require_identity()
             call.body = await call.read_json(route.body)

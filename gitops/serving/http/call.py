@@ -193,6 +193,11 @@ class Call:
 
     # Its body
 
+    @property
+    def has_body(self) -> bool:
+        """Whether a body is announced."""
+        return (self.header("content-length") or "0").strip("0") != "" or bool(self.headers("transfer-encoding"))
+
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises ProblemError 413 beyond the limit of the route, 408, ClientGoneError."""
         limit, taken = self.route.limit, 0

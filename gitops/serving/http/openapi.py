@@ -39,6 +39,7 @@ _PROBLEMS = {
     413: "The request, or what it asks for, exceeds a limit.",
     415: "The body has another type, or is compressed.",
     416: "The range is not in the content.",
+    421: "A server without tokens answers only for localhost and its own address.",
     424: "What the content refers to cannot be had.",
     429: "The actor has too many changes under way.",
     500: "The server failed; its log says why.",
@@ -127,7 +128,8 @@ def _answers(route: Route, schemas: dict[str, Any], *, secured: bool) -> dict[st
     if route.cached or route.partial:
         found["304"] = {"description": "The client has it."}
     statuses = {*_EVERYWHERE, *route.problems}
-    statuses |= {*_AS_ACTOR} if secured and not route.public else set() if route.public else {403}
+    # Without tokens, pages of other sites are refused.
+    statuses |= {403, 421} if not secured else set() if route.public else {*_AS_ACTOR}
     statuses |= {*_ON_GRAPH} if route.on_graph else set()
     statuses |= {*_WITH_BODY} if route.body is not None or route.body_type is not None else set()
     problem: dict[str, Any] = _reference(ProblemBody, schemas, "serialization")

@@ -21,6 +21,7 @@ from gitops.policy.decide import MAIN, AccessRequest
 from gitops.serving.access import NO_SUCH_QUERY, decide_access
 from gitops.serving.http.answers import JSON, Answer, problem_answer
 from gitops.serving.http.bodies import InvokeBody
+from gitops.serving.http.browsers import refuse_other_sites
 from gitops.serving.http.call import Call
 from gitops.serving.http.errors import problem_of
 from gitops.serving.http.queries import run_stored
@@ -54,7 +55,8 @@ class Tool:
 
 
 async def serve_tools(call: Call) -> Answer:
-    """One message of an agent."""
+    """One message of an agent. A server with tokens does not know by which names it is reached; the token is not a page's."""
+    refuse_other_sites(call.scope, any_host=True)
     call.require_media_type(JSON)
     body = await call.read_body()
     try:

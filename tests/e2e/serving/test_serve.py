@@ -93,6 +93,14 @@ def test_19_the_environment_opens_a_server_only_with_a_word_that_says_yes(conver
     assert serve("--cluster", str(converged), "--check", OMNIGRAPH_UNAUTHENTICATED="1").returncode == 0
 
 
+def test_a_server_without_tokens_listens_on_this_machine_only(converged):
+    exposed = serve("--cluster", str(converged), "--unauthenticated", "--bind", "0.0.0.0:0")
+    assert (exposed.returncode, exposed.stdout) == (1, "")
+    assert "open_server_exposed" in exposed.stderr
+    assert "gitops serve --unauthenticated --bind 127.0.0.1:8080" in exposed.stderr
+    assert serve("--cluster", str(converged), "--unauthenticated", "--bind", "0.0.0.0:0", "--check").returncode == 1
+
+
 def test_01_03_and_14_a_server_serves_what_was_applied_when_it_started(folder):
     (folder / "omnigraph.yaml").write_text("}broken: [", "utf-8")
     with serving("--cluster", ".", "--unauthenticated", cwd=folder) as server:
@@ -211,7 +219,9 @@ def test_the_admin_address_sums_workers_keeps_what_was_counted_and_sees_the_drai
             assert counted("omnigraph_workers_answering") == 2
             host, port = server.client.base_url.host, server.client.base_url.port
             with socket.create_connection((host, port or 0)) as slow:
-                slow.sendall(b"POST /graphs/knowledge/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+                slow.sendall(
+                    b"POST /graphs/knowledge/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                )
                 slow.sendall(b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
                 assert slow.recv(100).startswith(b"HTTP/1.1 100")
                 server.process.send_signal(signal.SIGTERM)

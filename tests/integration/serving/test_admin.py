@@ -136,6 +136,25 @@ def test_a_server_is_ready_while_all_workers_answer_and_live_while_none_hangs():
         assert client.get("/livez").status_code == 503
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:9464", None, 200),
+        ("localhost:9000", None, 200),
+        ("127.0.0.1", "http://127.0.0.1", 200),
+        ("evil.example:9464", None, 421),
+        ("evil.example:9464", "http://evil.example:9464", 421),
+        ("127.0.0.1:9464", "https://evil.example", 403),
+    ],
+)
+def test_a_page_of_another_site_reads_nothing_at_the_admin_address(host, origin, status):
+    with Admin(Worker(two_graphs())).address() as client:
+        headers = {"Host": host, **({} if origin is None else {"Origin": origin})}
+        for path in ("/livez", "/readyz", "/startupz", "/metrics", "/nothing"):
+            expected = 404 if (path, status) == ("/nothing", 200) else status
+            assert client.get(path, headers=headers).status_code == expected
+
+
 def test_a_server_with_a_stuck_query_is_not_ready():
     admin = Admin(Worker(two_graphs()), Worker(two_graphs()))
     with admin.address() as client:

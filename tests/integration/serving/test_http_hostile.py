@@ -11,6 +11,7 @@ import socket
 import pytest
 
 from gitops.policy.bundle import Action, Bundle, Rule
+from gitops.serving.http.routes import ROUTES
 from tests.support.pages import ROOT
 from tests.support.query_server import BundleEngine, generation, running, served, tokens, town_graph
 
@@ -94,3 +95,77 @@ def test_the_log_says_who_asked_for_what_and_how_it_ended(server):
         "bytes": len(answer.content),
         "revision": "ab" * 32,
     }
+
+
+SITES = [
+    line.split("\t")
+    for line in (ROOT / "tests" / "data" / "serving" / "sites.tsv").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """One that anyone on this machine may ask, and one with tokens."""
+    roots = tmp_path_factory.mktemp("open"), tmp_path_factory.mktemp("guarded")
+    writing = Bundle({"all": ("ada",)}, rules=(Rule("any", "all", (Action.CHANGE, Action.READ, Action.INVOKE_QUERY)),))
+    guarded = generation(served(town_graph(roots[1]), engine=BundleEngine(writing)))
+    with running(generation(served(town_graph(roots[0])))) as opened, running(guarded, tokens(ada="t-ada")) as found:
+        yield {"open": opened, "guarded": found}
+
+
+def asked(server, path, media_type, origin, host, body, method="POST"):
+    """The answer to a request as a page could send it, and its document."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    with contextlib.closing(connection):
+        connection.putrequest(method, path, skip_host=True)
+        given = {"Content-Type": media_type, "Origin": origin, "Host": host.replace("PORT", str(server.port))}
+        for name, value in {**given, "Accept": "application/json, text/event-stream"}.items():
+            if value not in ("-", "none", "absent"):
+                connection.putheader(name, value.replace("PORT", str(server.port)))
+        connection.putheader("Authorization", "Bearer t-ada")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer, json.loads(answer.read() or b"{}")
+
+
+@pytest.mark.parametrize("row", SITES, ids=" ".join)
+def test_a_page_of_another_site_changes_nothing(servers, row):
+    kind, route, media_type, origin, host, status = row
+    server = servers[kind]
+    key = f"town-{SITES.index(row)}"
+    form = {"params": {"key": key, "size": 1}}
+    if route == "mcp":
+        form = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        form["params"] = {"name": "add_town", "arguments": {"key": key, "size": 1}}
+    body = json.dumps(form).encode()
+    if media_type == "-":
+        # Nothing to send: a query without parameters. A page needs no media type for that.
+        route, body = "queries/towns", b""
+    answer, found = asked(server, f"/graphs/towns/{route}", media_type, origin, host, body)
+    assert answer.status == int(status), found
+    if answer.status >= 400:
+        assert found["code"] == ("forbidden" if answer.status == 403 else "bad_request")
+    assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+    towns = server.ask("POST", "/graphs/towns/queries/towns", headers={"Authorization": "Bearer t-ada"}).json()["rows"]
+    made = key in {each["t.key"] for each in towns}
+    assert made == (answer.status == 200 and route != "queries/towns")
+
+
+@pytest.mark.parametrize("route", [*ROUTES, None], ids=lambda route: route and route.operation)
+def test_every_route_of_an_open_server_refuses_other_sites(servers, route):
+    server, local = servers["open"], "127.0.0.1:PORT"
+    path = "/nothing" if route is None else re.sub(r"\{\w+\}", "towns", route.path)
+    method = "GET" if route is None else route.method
+
+    def status(media_type, origin, host, body):
+        return asked(server, path, media_type, origin, host, body, method)[0].status
+
+    assert status("application/json", "https://evil.example", local, b"{}") == 403
+    preflight, _ = asked(server, path, "-", "https://evil.example", local, b"", "OPTIONS")
+    assert preflight.status == 403
+    assert not [name for name in preflight.headers if name.lower().startswith("access-control-")]
+    assert status("application/json", "-", "evil.example:PORT", b"{}") == 421
+    if route is not None and (route.body or route.body_type):
+        assert [status(each, "-", local, b"{}") for each in ("text/plain", "none")] == [415, 415]

@@ -33,7 +33,7 @@ class Process:
     def __init__(self, cluster: Cluster, **rules: bool) -> None:
         self.cluster, self.log, self.down = cluster, [], None
         self.inputs = inputs = BootInputs(
-            "here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True
+            "here", self.stores, BootRules(**rules), cluster.clock, {}, unauthenticated=True, loopback=True
         )
         self.compiled = Compiled()
         booted = boot_process(inputs, compiled=self.compiled)

@@ -16,6 +16,7 @@ from gitops.policy.bundle import SERVER_ACTIONS, Action, Bundle, Rule
 from gitops.policy.decide import AccessDecision, AccessRequest, decide
 from gitops.serving.access import DECISIONS, authenticate, authorize, classify
 from gitops.serving.generation import Generation, RuntimeState, ServedGraph
+from gitops.serving.http.browsers import is_loopback
 from gitops.serving.problem import ProblemError
 from gitops.serving.tokens import BearerTokens, load_tokens
 
@@ -77,9 +78,32 @@ def tokens(**known: str) -> BearerTokens:
 def test_19_and_20_the_state_follows_from_tokens_policies_and_the_flag(given, guarded, unauthenticated, state):
     found = Diagnostics()
     known = tokens(ada="x") if given else BearerTokens()
-    got = classify(known, guarded=guarded, unauthenticated=unauthenticated, found=found)
+    got = classify(known, guarded=guarded, unauthenticated=unauthenticated, loopback=True, found=found)
     assert (got or found.codes()[0]) == state
     assert (got is None) == found.has_errors
+    # Other machines may reach only a server that asks for tokens.
+    exposed = Diagnostics()
+    got = classify(known, guarded=guarded, unauthenticated=unauthenticated, loopback=False, found=exposed)
+    assert (got or exposed.codes()[0]) == ("open_server_exposed" if state is RuntimeState.OPEN else state)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104 - what is refused
+        ("::", False),
+        ("10.0.0.7", False),
+        ("localhost.example", False),
+        ("", False),
+    ],
+)
+def test_loopback_addresses_are_those_that_other_machines_do_not_reach(host, loopback):
+    assert is_loopback(host) == loopback
 
 
 @pytest.mark.parametrize("action", sorted(Action))
