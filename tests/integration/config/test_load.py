@@ -101,6 +101,8 @@ class TestScenarios:
         assert findings(load(VALID, {**files, "q.gq": gq("other")})) == [("query_key_mismatch", at)]
         wrong = gq("find").replace(b"Person", b"Robot")
         assert findings(load(VALID, {**files, "q.gq": wrong})) == [("query_typecheck_error", at)]
+        large = gq("find").replace(b"match {", b"match {" + b" $p: Person" * 64)
+        assert findings(load(VALID, {**files, "q.gq": large})) == [("query_too_large", at)]
         broken = load(VALID, {**files, "p.pg": b"node {", "q.gq": gq("find")})
         assert findings(broken) == [("schema_parse_error", "graphs.knowledge.schema"), ("query_typecheck_skipped", at)]
 
