@@ -12,7 +12,8 @@
    key that signed, trusted or not, who pushed, and who opened the request.
 4. A commit without an origin leaves the author of its changes unknown. So does a history too long to be read.
 5. (On a hosted forge, an approver needs an account there: `gitops.approvals.verify`.)
-6. (While a forge does not say which request a commit merged, its authors are pending: `gitops.bot.authors`.)
+6. While a forge does not answer, or does not say yet which request a commit merged, the authors of a change are pending: they
+   are unknown, and a run that would record that for a gated change ends instead.
 7. A change that no commit made, because what was found is not what was recorded, has no author: the adoption of an earlier
    ledger, and the creation of a graph that the ledger records as vanished, where the declaration is what was applied. If it was
    edited since, rules 1 to 6 hold.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -79,12 +80,15 @@ class KnownOrigins:
     """What is known of commits besides git.
 
     `pushed` gives the oldest push of a commit: several if it is not known which of them was first. `merged` are the commits of
-    rule 2 (e), with the head of their request. `missing` says why a commit without a push has none.
+    rule 2 (e), with the head of their request. `missing` says why a commit without a push has none. `unsaid` are commits that
+    may have merged a request that the forge cannot show, each with the reason. `pending` says why nothing is known for now.
     """
 
     pushed: Callable[[str], tuple[Pushed, ...]] = lambda _: ()
     merged: Mapping[str, str] = field(default_factory=dict)
     missing: str = "no push of it is on record"
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+    pending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,7 @@ class Origins:
             return authors(
                 [Origin(self._unapplied.heads[-1], How.UNKNOWN, "the commit that made this change is unknown")]
             )
-        return authors([*earlier, *found])
+        return replace(authors([*earlier, *found]), pending=self._known.pending if found else "")
 
     def _counting(self, address: Address, *, carried: bool) -> Sequence[Commit]:
         """Rule 1."""
@@ -265,6 +269,10 @@ class Origins:
         if len(people) > _MOST_NAMES:
             return Origin(commit.id, How.UNKNOWN, f"it names more than {_MOST_NAMES} people")
         listed = tuple(sorted(people))
+        unsaid = self._known.unsaid.get(commit.id) or self._known.pending
+        if unsaid:
+            # Also of one that is signed: the authors of the request are not known.
+            return Origin(commit.id, How.UNKNOWN, unsaid, listed)
         if signer is not None:
             return Origin(commit.id, How.SIGNATURE, signer, listed)
         if pushed and all(push.person for push in pushed):

@@ -163,10 +163,13 @@ def _apply_step(
         commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         # Another cluster of the branch may have moved it: its requests hear nothing of this one.
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
+        if merged.pending:
+            yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
         waiting = _waiting_requests(context, rule, position)
         # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
-        own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
-        others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
+        brought = merged.requests
+        own = tuple(r for r in brought if r.merged_as == commit or r.merged_as not in step.tried)
+        others = tuple(r for r in {r.number: r for r in (*waiting, *brought)}.values() if r not in own)
         earlier = others if own or applied != commit else tuple(r for r in others if r.merged_as != commit)
         requests = (*(r for r in others if r not in earlier), *own)
         reported = requests[-_MOST_REPORTED:]
@@ -195,6 +198,9 @@ def _apply_step(
     if (busy := _lock_held(outcome.diagnostics)) is not None:
         yield busy
         return _Applied(None)
+    if any(each.code == Code.PUSHERS_PENDING for each in outcome.diagnostics):
+        yield from _report_refused(context, subject, "apply", outcome.diagnostics)
+        return _Applied(rule, refused=True)
     if not step.covers and commit != applied and _did_nothing(outcome):
         yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
         return _Applied(after)
@@ -219,7 +225,7 @@ def _waiting_requests(context: EventContext, rule: ClusterRule, position: Ledger
         return ()
     commits = tuple(dict.fromkeys((position.applied, *(each.commit for each in position.origins))))
     found = requests_merged_by(context.forge, rule, commits[:MOST_ASKED])
-    return tuple(request for request in found if _APPLIED not in request.labels)
+    return tuple(request for request in found.requests if _APPLIED not in request.labels)
 
 
 def _carry_out(
@@ -283,11 +289,13 @@ def _missing_verdict(
     if not position.needs_forge_verdict or not commit_changes(context.project, rule, commit):
         return ()
     # A request onto another branch was reviewed under the rules of that branch.
-    requests = requests_merged_by(context.forge, rule, [commit.id])
-    if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in requests):
+    merged = requests_merged_by(context.forge, rule, [commit.id])
+    if any(context.forge.review_decision(r.number) is ReviewDecision.APPROVED for r in merged.requests):
         return ()
-    origin = ", ".join(f"request {r.number}" for r in requests) or "no request"
+    origin = ", ".join(f"request {r.number}" for r in merged.requests) or "no request"
     detail = f"commit {commit.id[:12]} came with {origin}, which the forge does not report as approved"
+    if why := merged.pending or merged.unsaid.get(commit.id):
+        detail = f"which request commit {commit.id[:12]} came with is not known: {why}"
     return diagnostics_of(GitopsError(Code.FORGE_VERDICT_MISSING, detail, path=rule.name))
 
 

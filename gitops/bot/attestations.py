@@ -92,7 +92,11 @@ def attest_reviews(context: EventContext, rule: ClusterRule, request: ChangeRequ
     workspace = context.workspace_of(rule, request)
     for review in approving_reviews(reviews, lambda commit: _has_same_folder(context, rule, commit, request.head)):
         # In a public repository everybody may review, also people who have left.
-        missing = missing_permission(context, review.account, (rule,))
+        try:
+            missing = missing_permission(context, review.account, (rule,))
+        except GitopsError as error:
+            # One account that the forge says nothing about does not hide the reviews of the others.
+            missing = f"{error.code}: {error.detail}"
         if missing:
             yield LogLine(f"review of {review.account.login}: command_refused: {missing}")
             continue

@@ -9,11 +9,13 @@ The rules are those of `gitops.approvals.origins`; this module collects what the
 3. Any other commit of the target was brought by a push to it: one that the forge lists, or, where it lists none, the one of the
    event. A merge whose request the forge does not name yet is pending: it is never the work of the account that merged.
 4. On a bare repository the hook recorded who pushed each commit first.
+5. What only says who an author is ends no run. While the forge does not answer, all authors are pending. A commit that may have
+   merged a request that the forge cannot show has no origin. Both keep gates shut, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 
@@ -28,7 +30,7 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, RemoteError
-from gitops.forge.port import ChangeRequest, Forge, Push
+from gitops.forge.port import ChangeRequest, Forge, MergedRequests, Push
 from gitops.git.port import ZERO, Commit, GitReader
 from gitops.model.origin import How
 from gitops.model.trust import TrustRoot
@@ -69,13 +71,26 @@ def follow_pushes(pushes: Iterable[Push], head: str, store: GitReader, applied: 
     return PushHistory(tuple(found), complete=at == ZERO, pending=listed and at is None)
 
 
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """The requests onto a cluster's branch that commits merged.
+
+    `unsaid` are commits that may have merged a request that the forge cannot show, with the reason. `pending` says why the forge
+    names none for now.
+    """
+
+    requests: tuple[ChangeRequest, ...] = ()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+    pending: str = ""
+
+
 @dataclass(slots=True)
 class OriginSources:
     """What the origins of one plan are collected from.
 
     `head` is the head of the target branch, `line` its commits that are not applied, along first parents, newest first. `merged`
-    are the requests that these merged, as far as the forge was asked, `opened` those that the plan is about. `announced` is the
-    push to the target that an event is about.
+    are the requests that these merged, as far as the forge was asked, `unsaid` the commits for which it cannot say it, `opened`
+    the requests that the plan is about. `announced` is the push to the target that an event is about.
     """
 
     project: Project
@@ -88,6 +103,7 @@ class OriginSources:
     line: Sequence[Commit]
     merged: Sequence[ChangeRequest] = ()
     opened: Sequence[ChangeRequest] = ()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
     announced: Push | None = None
     pushed: dict[str, tuple[Pushed, ...]] = field(default_factory=dict)
 
@@ -96,7 +112,7 @@ class OriginSources:
         return self.project.tools.store
 
     def collect(self) -> KnownOrigins:
-        """Everything that is known. Raises RemoteError if the forge does not answer, `pushers_pending` while it does not know."""
+        """Everything that is known. Raises RemoteError; `pushers_pending` while the forge does not know."""
         self.project.fetch_heads([*self.merged, *self.opened])
         # Rule 1.
         stands_for: dict[str, str] = {}
@@ -117,7 +133,10 @@ class OriginSources:
                 self._add_request(request, before[request.number])
         self._add_target(frozenset(stands_for))
         return KnownOrigins(
-            lambda commit: self.pushed.get(commit, ()), stands_for, f"{self.forge_name} lists no push of it"
+            lambda commit: self.pushed.get(commit, ()),
+            stands_for,
+            f"{self.forge_name} lists no push of it",
+            {commit: why for commit, why in self.unsaid.items() if commit not in stands_for},
         )
 
     def _add_request(self, request: ChangeRequest, before: str) -> None:
@@ -209,7 +228,7 @@ def known_origins(
     position: LedgerPosition,
     *,
     head: str | None = None,
-    merged: Sequence[ChangeRequest] | None = None,
+    merged: Merges | None = None,
     opened: Sequence[ChangeRequest] = (),
     queued: Sequence[ChangeRequest] = (),
     announced: Push | None = None,
@@ -218,8 +237,6 @@ def known_origins(
 
     `merged` are the requests that commits of the target merged; the forge is asked for them if they are not given. `queued` are
     requests that are merged in a group of a merge queue, whose head is `head`.
-
-    Raises RemoteError if the forge does not answer, because who may not approve depends on that.
     """
     head = head or project.head_of(rule.ref)
     if position.applied is None or position.trust is None or head is None:
@@ -236,19 +253,34 @@ def known_origins(
         applied=position.applied,
         head=head,
         line=line,
-        merged=(*merged, *queued),
+        merged=(*merged.requests, *queued),
         opened=opened,
+        unsaid=merged.unsaid,
         announced=announced,
     )
-    return sources.collect()
+    try:
+        return KnownOrigins(pending=merged.pending) if merged.pending else sources.collect()
+    except RemoteError as error:
+        return KnownOrigins(pending=_pending(error))
 
 
-def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
+def requests_merged_by(forge: Forge, rule: ClusterRule, commits: Sequence[str]) -> Merges:
     """The requests onto the cluster's branch that commits merged.
 
     All of them, also those that do not touch the cluster: of a rebased request, a forge may know the last commit alone.
     """
-    return tuple(request for request in forge.merged_by(commits) if request.target == rule.ref) if commits else ()
+    try:
+        said = forge.merged_by(commits) if commits else MergedRequests()
+    except RemoteError as error:
+        return Merges(pending=_pending(error))
+    return Merges(tuple(request for request in said.found if request.target == rule.ref), said.unsaid)
+
+
+def _pending(error: RemoteError) -> str:
+    """Why the authors are pending."""
+    if error.code == Code.PUSHERS_PENDING:
+        return error.detail
+    return f"who the authors are is not known for now, and the next run asks again: {error.code}: {error.detail}"
 
 
 def unlisted(account: str) -> str:

@@ -27,7 +27,7 @@ from gitops.cluster.status import force_unlock
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import GitopsError
+from gitops.core.errors import GitopsError, RemoteError
 from gitops.forge.events import CommentEvent
 from gitops.forge.port import ChangeRequest, Comment, Reaction, RequestState
 from gitops.render.comment import marker
@@ -46,7 +46,10 @@ def carry_out_comment(context: EventContext, event: CommentEvent) -> Iterator[Lo
         return
     named = None if isinstance(parsed, MalformedCommand) else parsed.cluster
     known = [rule for rule in context.clusters if named in (None, rule.name)]
-    missing = missing_permission(context, event.author, known or context.clusters)
+    try:
+        missing = missing_permission(context, event.author, known or context.clusters)
+    except RemoteError as error:
+        missing = f"{error.code}: {error.detail}"
     if missing:
         yield from _react(context, event, Reaction.REFUSED)
         yield LogLine(f"command refused: command_refused: {missing}", RunResult.PROBLEMS)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from gitops.approvals.origins import KnownOrigins
 from gitops.approving.sign import ApprovalPublisher
-from gitops.bot.authors import known_origins
+from gitops.bot.authors import Merges, known_origins
 from gitops.bot.position import LedgerPosition
 from gitops.bot.project import Project
 from gitops.bot.scopes import declared_rule, rule_at_place
@@ -246,12 +246,12 @@ class EventContext:
         rule: ClusterRule,
         *,
         head: str | None = None,
-        merged: Sequence[ChangeRequest] | None = None,
+        merged: Merges | None = None,
         opened: Sequence[ChangeRequest] = (),
         queued: Sequence[ChangeRequest] = (),
         announced: Push | None = None,
     ) -> KnownOrigins:
-        """What is known of the commits of a plan. Raises RemoteError like `gitops.bot.authors.known_origins`."""
+        """What is known of the commits of a plan."""
         return known_origins(
             self.project,
             self.forge,

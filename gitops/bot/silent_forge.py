@@ -16,6 +16,7 @@ from gitops.forge.port import (
     BranchRules,
     ChangeRequest,
     Features,
+    MergedRequests,
     Permission,
     Push,
     RequestState,
@@ -52,9 +53,9 @@ class SilentForge:
             Code.REQUEST_NOT_FOUND, f"asking the forge for request {number} needs a token: set GITOPS_TOKEN"
         )
 
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:  # noqa: ARG002 - the interface of the port
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:  # noqa: ARG002 - the interface of the port
         """Unknown: no commit has an origin by a request."""
-        return ()
+        return MergedRequests()
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - the interface of the port
         """Unknown."""

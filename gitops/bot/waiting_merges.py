@@ -83,8 +83,10 @@ def next_merge(
     ends = frozenset(pushed)
 
     def ends_merge(commit: str) -> bool:
-        requests = requests_merged_by(context.forge, rule, [commit]) if commit not in ends else ()
-        return commit in ends or any(commit in (each.merged_as, each.head) for each in requests)
+        if commit in ends:
+            return True
+        merged = requests_merged_by(context.forge, rule, [commit])
+        return any(commit in (each.merged_as, each.head) for each in merged.requests)
 
     return next_step(
         queue.line,

@@ -103,6 +103,10 @@ class Dialect(ABC):
         """The change requests that ended, those that changed last first; None where `requests_of` never lags behind a merge."""
         return None
 
+    def list_ended_numbers(self) -> WebRequest | None:
+        """The same as issues, newest first, where `list_ended` may fail because of one request; else None."""
+        return None
+
     def list_files(self, number: int) -> WebRequest:
         """Files that a change request changes; 404 is quiet."""
         return self._list(f"{self.requests_path}/{number}/files", quiet=GONE)

@@ -7,6 +7,7 @@ Rules of reading:
 3. A number that no change request can have, or that the forge answers with 404, is `request_not_found`.
 4. A comment has its marker only if the account of the bot wrote it.
 5. What a forge does not say is unknown: no list of pushes, no review decision, no branch rules, no permission.
+6. A request that the forge cannot show hides no other one: see `merged_by`.
 
 Rules of writing:
 
@@ -43,6 +44,7 @@ from gitops.forge.port import (
     CommitCheck,
     Deployment,
     Features,
+    MergedRequests,
     Permission,
     Push,
     Reaction,
@@ -59,6 +61,7 @@ T = TypeVar("T")
 
 _OK = 200
 _NOT_FOUND = 404
+_BROKEN = 500
 # Conflict, and what GitHub says instead: it cannot be processed because it exists.
 _EXISTS = frozenset({409, 422})
 _LARGEST_NUMBER = 2**31 - 1
@@ -74,6 +77,7 @@ class HostedForge:
         self._dialect = dialect
         self._clock = clock
         self._me: Account | None = None
+        self._unlisted: RemoteError | None = None
 
     # Reading
 
@@ -96,8 +100,8 @@ class HostedForge:
         found = self._by_number(self._list(self._dialect.list_requests(state, branch)))
         return tuple(r for r in found if state in (None, r.state) and target in (None, r.target))
 
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits brought in, by number; one call for each commit, and one more for any left."""
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+        """The requests that any of these commits brought in; one call for each commit, and one more for any left."""
         return self._find_merged(commits)[0]
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - not every forge lists them
@@ -285,29 +289,74 @@ class HostedForge:
     def _requests_of(self, commit: str) -> Iterator[JsonObject]:
         return self._list(self._dialect.requests_of(commit))
 
-    def _find_merged(self, commits: Sequence[str]) -> tuple[tuple[ChangeRequest, ...], frozenset[str]]:
-        """The requests that any of these commits merged, by number, and the commits for which the forge names none.
+    def _find_merged(self, commits: Sequence[str]) -> tuple[MergedRequests, frozenset[str]]:
+        """The requests that any of these commits merged, and the commits for which the forge names none.
 
         The index of requests by commit lags behind a merge, by tens of seconds on GitHub. A commit that it does not know is
         looked for among the requests that ended last, which name the commit that merged them.
         """
         found: dict[int, ChangeRequest] = {}
         left: set[str] = set()
+        unread: list[str] = []
+        unsaid: dict[str, str] = {}
         for commit in dict.fromkeys(commits):
-            known = [
-                request
-                for request in self._by_number(self._requests_of(commit))
-                if request.state is RequestState.MERGED
-            ]
+            problems: list[str] = []
+            readable = self._readable(self._requests_of(commit), problems)
+            known = [request for request in readable if request.state is RequestState.MERGED]
             found.update((request.number, request) for request in known)
             left.update(() if known else (commit,))
-        ended = self._dialect.list_ended() if left else None
-        for entry in () if ended is None else islice(self._list(ended), _RECENT):
-            request = self._read_request(entry)
+            if problems and not known:
+                unsaid[commit] = problems[0]
+        for request in self._ended(unread) if left else ():
             if request.state is RequestState.MERGED and request.merged_as in left:
                 found[request.number] = request
                 left.remove(request.merged_as)
-        return tuple(found[number] for number in sorted(found)), frozenset(left)
+        for commit in left if unread else ():
+            unsaid.setdefault(commit, unread[0])
+        said = {commit: why for commit, why in unsaid.items() if commit in left}
+        return MergedRequests(tuple(found[number] for number in sorted(found)), said), frozenset(left)
+
+    def _ended(self, unread: list[str]) -> Iterator[ChangeRequest]:
+        """The requests that ended last. Those that the forge cannot show are left out, and noted in `unread`.
+
+        Where the list fails because of one of them, they are read one by one. If none can be read, the forge is at fault and not
+        a request. Raises RemoteError.
+        """
+        listed = self._dialect.list_ended()
+        if listed is None:
+            return
+        try:
+            if self._unlisted is not None:
+                raise self._unlisted
+            entries = list(islice(self._list(listed), _RECENT))
+        except RemoteError as error:
+            numbers = self._dialect.list_ended_numbers()
+            if numbers is None or error.status != _BROKEN:
+                raise
+            self._unlisted = error
+            entries = [entry for row in islice(self._list(numbers), _RECENT) for entry in self._alone(row, unread)]
+            if unread and not entries:
+                raise
+        yield from self._readable(entries, unread)
+
+    def _alone(self, row: JsonObject, unread: list[str]) -> Iterator[JsonObject]:
+        """The one request of a row with its number; none if the forge cannot show it."""
+        request = self._dialect.get_request(row.number("number"))
+        answer = self._sender.send(replace(request, quiet=request.quiet | {_BROKEN}))
+        if answer.status == _OK:
+            yield answer_object(answer.body, "the request")
+        else:
+            unread.append(f"the forge answers {request.method} {request.path} with status {answer.status}")
+
+    def _readable(self, entries: Iterable[JsonObject], unread: list[str]) -> Iterator[ChangeRequest]:
+        """Those entries that can be read; why others cannot is added to `unread`."""
+        for entry in entries:
+            try:
+                request = self._read_request(entry)
+            except RemoteError as error:
+                unread.append(f"the forge lists a change request that cannot be read: {error.detail}")
+            else:
+                yield request
 
     def _by_number(self, entries: Iterator[JsonObject]) -> list[ChangeRequest]:
         """Requests by number; a list that changes while it is read may name one twice."""

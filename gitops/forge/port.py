@@ -6,7 +6,7 @@ Not every forge can do everything. `Features` says what a forge offers; a method
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import Protocol
@@ -132,6 +132,17 @@ class ChangeRequest:
     project: str = ""
     url: str = ""
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRequests:
+    """The requests that commits merged, by number, as far as the forge can show them.
+
+    `unsaid` are commits that may have merged a request that the forge cannot show, each with the reason.
+    """
+
+    found: tuple[ChangeRequest, ...] = ()
+    unsaid: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +274,11 @@ class ForgeReader(Protocol):
         """Change requests, by number: all, or those of a state and a target (full ref name)."""
         ...
 
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits of the target branch merged, by number."""
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+        """The requests that any of these commits of the target branch merged.
+
+        One request that the forge cannot show does not hide the others. Raises RemoteError while the forge does not answer.
+        """
         ...
 
     def request(self, number: int) -> ChangeRequest:

@@ -39,8 +39,12 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Authors:
-    """The authors of one change: the names that may not approve it, and why further authors may be unknown."""
+    """The authors of one change: the names that may not approve it, and why further authors may be unknown.
+
+    `pending` says why they are unknown only for now: the forge did not answer.
+    """
 
     people: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
     origins: tuple[Origin, ...] = ()
+    pending: str = ""

@@ -22,6 +22,7 @@ from gitops.forge.port import (
     Deployment,
     DeploymentState,
     Forge,
+    MergedRequests,
     Permission,
     Reaction,
     RequestState,
@@ -135,9 +136,18 @@ class ForgeContract:
         commit = world.merge(number)
         merged = bot.request(number)
         assert (merged.state, merged.merged_as) == (RequestState.MERGED, commit)
-        assert [request.number for request in bot.merged_by((commit,))] == [number]
-        assert bot.merged_by((world.head(other),)) == ()
-        assert bot.merged_by(()) == ()
+        assert [request.number for request in bot.merged_by((commit,)).found] == [number]
+        assert bot.merged_by((world.head(other),)) == MergedRequests()
+        assert bot.merged_by(()) == MergedRequests()
+
+    def test_a_fork_that_was_deleted_hides_no_other_request(self, world: ForgeWorld, bot: Forge) -> None:
+        number, gone, other = (world.open_request(f"refs/heads/{name}") for name in ("one", "two", "three"))
+        if not world.delete_fork(gone):
+            pytest.skip("this forge has no forks")
+        assert bot.request(gone).fork
+        commit = world.merge(number)
+        said = bot.merged_by((commit, world.head(other)))
+        assert ([request.number for request in said.found], said.unsaid) == ([number], {})
 
     def test_a_proposal_is_one_per_source(self, world: ForgeWorld, bot: Forge) -> None:
         head = world.branch("refs/heads/drift/library", files=("a",))

@@ -119,7 +119,7 @@ def test_three_ways_to_merge(hub: GitHubWorld, method: str, parents: int) -> Non
     assert len(hub.world.store.commit(new).parents) == parents
     request = hub.bot().request(number)
     assert (request.state, request.merged_as, hub.world.tip(MAIN)) == (RequestState.MERGED, new, new)
-    assert [r.number for r in hub.bot().merged_by((new,))] == [number]
+    assert [r.number for r in hub.bot().merged_by((new,)).found] == [number]
     names = [(h.name, h.payload.get("action")) for h in hub.world.happenings[-2:]]
     assert names == [("pull_request", "closed"), ("push", None)]
     with pytest.raises(RefusedError, match="not mergeable"):

@@ -55,6 +55,15 @@ def test_strangers_get_a_reaction_and_no_work(stage: Stage) -> None:
     assert stage.loop.book.statuses(head) == ()
 
 
+def test_a_command_is_answered_if_the_forge_does_not_say_who_may(stage: Stage) -> None:
+    stage.propose("alice", "retire", dict(DELETE_LEGACY))
+    stage.broken.add("permission")
+    notes = stage.say(BOB, 1, "/gitops plan")
+    assert verdict(notes) is RunResult.PROBLEMS
+    assert "command refused: command_refused: forge_refused: permission: not now" in said(notes)
+    assert stage.reactions(1) == ["refused"]
+
+
 def test_talk_is_not_even_asked_about(stage: Stage) -> None:
     stage.propose("alice", "retire", dict(DELETE_LEGACY))
     stage.calls.clear()
@@ -177,8 +186,13 @@ def test_a_review_is_attested_where_it_counts(stage: Stage) -> None:
     notes = stage.handle(ReviewEvent(1))
     assert "approval_self" in said(notes)
     assert stage.loop.approvals() == ()
+    # An account of which the forge says nothing hides no other one.
+    stage.review("99", ReviewState.APPROVED, head)
+    stage.broken.add("99")
     stage.review(BOB, ReviewState.APPROVED, head)
-    assert "approved by bob@people.example" in said(stage.handle(ReviewEvent(1)))
+    notes = stage.handle(ReviewEvent(1))
+    assert "review of login-99: command_refused: forge_refused: permission of 99: not now" in said(notes)
+    assert "approved by bob@people.example" in said(notes)
     assert stage.loop.status(head, "plan").startswith("success")
     stage.handle(ReviewEvent(1))
     assert len(stage.loop.approvals()) == 1

@@ -16,7 +16,7 @@ from gitops.forge.port import Permission
 from gitops.forge.web import WebAnswer, WebRequest
 from tests.support.bot_stage import QUERY
 from tests.support.gitea import PROJECT, Gitea
-from tests.support.hosted import READER, TOKEN, Site
+from tests.support.hosted import READER, TOKEN, Site, gates_wait_for_authors
 from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
@@ -101,6 +101,10 @@ class GiteaSite(Site):
         return {"GITHUB_EVENT_NAME": name}, {**form, "repository": {"full_name": PROJECT}}
 
     # What is to be seen
+
+    @property
+    def timer(self) -> dict[str, str]:
+        return SCHEDULED
 
     def status(self, commit: str, verb: str) -> str:
         rows = [row for row in self.gitea.statuses.get(commit, ()) if row["context"] == f"gitops/{verb}/{CLUSTER}"]
@@ -207,6 +211,55 @@ def test_what_no_job_did_is_found_by_the_sweep(site: GiteaSite) -> None:
     quiet = site.run("sweep", SCHEDULED)
     assert "no run planned" not in quiet.text
     assert [call for call in quiet.calls if not call.startswith("GET ")] == []
+
+
+def test_a_stranger_who_deletes_a_fork_stops_no_apply(site: GiteaSite) -> None:
+    """Gitea then fails to list any request. A direct push is looked for among them, and is still known as nobody's merge."""
+    loop, before = site.loop, site.loop.tip()
+    site.gitea.delete_fork(site.propose("mallory", "bait", {"cluster/README.md": b"Mine.\n"}, fork=True))
+    tip = site.push("alice", "main", {"cluster/notes.gq": QUERY})
+    variables, pushed = site.on_push(before, "alice")
+    applied = site.run("apply", variables, event=pushed)
+    assert applied.code == 0, applied.text
+    assert site.status(tip, "apply") == "success: 1 applied"
+    # Signed, and known: so its gate opens.
+    site.push("alice", "main", DELETE_LEGACY)
+    assert site.run("sweep", SCHEDULED).code == 3
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = site.run("sweep", SCHEDULED)
+    assert swept.code == 0, swept.text
+    assert not loop.graph("legacy").exists()
+
+
+def test_a_request_that_gitea_cannot_show_keeps_only_gates_shut(site: GiteaSite) -> None:
+    loop = site.loop
+    bait = site.propose("mallory", "bait", {"cluster/README.md": b"Mine.\n"}, fork=True)
+    other = site.propose("alice", "words", {"README.md": b"Other words.\n"}, fork=True)
+    for number in (bait, other):
+        site.gitea.delete_fork(number)
+    site.failing = rf"^GET .*/pulls/{bait}$"
+    tip = site.push("alice", "main", {**DELETE_LEGACY, "cluster/notes.gq": QUERY})
+    assert loop.sign_approval("bob", "graph.legacy", blind=True).ok
+    swept = site.run("sweep", SCHEDULED)
+    assert swept.code == 3, swept.text
+    assert f"commit {tip[:12]}: the forge answers GET /repos/{PROJECT}/pulls/{bait} with status 500" in swept.text
+    assert site.status(tip, "apply").startswith("failure: 1 applied, ")
+    assert loop.graph("legacy").exists()
+    assert loop.gitops("carol", "audit").text.startswith("audit good")
+
+
+def test_an_outage_of_what_names_authors_keeps_only_gates_shut(site: GiteaSite) -> None:
+    gates_wait_for_authors(site, r"^GET .*/commits/\w+/pull$")
+
+
+def test_who_may_not_be_asked_about_gets_an_answer(site: GiteaSite) -> None:
+    """The token of an account that may only write cannot look up what a commenter may do."""
+    site.gitea.admin = False
+    number = site.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    variables, heard = site.say("carol", number, "/gitops plan")
+    refused = site.run("command", variables, event=heard)
+    assert (refused.code, "command refused: command_refused: forge_refused" in refused.text) == (1, True)
+    assert site.gitea.reactions[heard["comment"]["id"]] == ["-1"]
 
 
 def test_whose_work_nobody_knows_is_not_approved_by_anybody(site: GiteaSite) -> None:

@@ -18,7 +18,7 @@ from gitops.wiring.stores import graph_engine
 from tests.support.bot_stage import QUERY
 from tests.support.gitlab import GitLabWorld
 from tests.support.gitlab_server import PROJECT, GitLabServer, Project
-from tests.support.hosted import READER, TOKEN, Site
+from tests.support.hosted import READER, TOKEN, Site, gates_wait_for_authors
 from tests.support.loop import CLUSTER, DELETE_LEGACY, LEDGER, MAIN, Loop
 
 pytestmark = pytest.mark.e2e
@@ -113,6 +113,10 @@ class GitLabSite(Site):
         }
 
     # What is to be seen
+
+    @property
+    def timer(self) -> dict[str, str]:
+        return SCHEDULED
 
     def status(self, commit: str, verb: str) -> str:
         rows = [r for r in self.project_data.statuses if (r["sha"], r["name"]) == (commit, f"gitops/{verb}/{CLUSTER}")]
@@ -252,6 +256,10 @@ def test_a_merge_request_without_signatures_is_approved_by_nobody(site: GitLabSi
         f"commit {head[:12]}: it is not signed, and gitlab does not list who pushed to request {number}" in swept.text
     )
     assert loop.graph("legacy").exists()
+
+
+def test_an_outage_of_what_names_authors_keeps_only_gates_shut(site: GitLabSite) -> None:
+    gates_wait_for_authors(site, r"^GET .*/repository/commits/\w+/merge_requests$")
 
 
 def test_what_no_job_did_is_found_by_the_sweep(site: GitLabSite) -> None:

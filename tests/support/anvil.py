@@ -198,6 +198,9 @@ class AnvilWorld:
     def close(self, number: int) -> None:
         self.anvil.requests[number]["state"] = "closed"
 
+    def delete_fork(self, number: int) -> bool:
+        return False
+
     def comment_as(self, login: str, number: int, body: str) -> str:
         return str(self.anvil.comment(login, number, body)["id"])
 

@@ -1,7 +1,7 @@
 """A loop on a forge that has what the large ones have: reviews, verdicts, a queue, permissions, as a test says.
 
 Requests, comments, statuses, checks, labels, reactions, deployments and issues are those of the local forge. `broken` names
-methods that the forge refuses for now; `calls` counts what it was asked.
+methods that the forge refuses for now, and accounts of which it says nothing; `calls` counts what it was asked.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ class StageForge:
 
     def permission(self, account: Account) -> Permission:
         self._ask("permission")
+        if account.id in self.broken:
+            raise RemoteError("forge_refused", f"permission of {account.id}: not now", status=403)
         return self.people.get(account.id, Permission.NONE)
 
     def reviews(self, number: int) -> tuple[Review, ...]:

@@ -74,6 +74,10 @@ class ForgeWorld(Protocol):
 
     def close(self, number: int) -> None: ...
 
+    def delete_fork(self, number: int) -> bool:
+        """Let a request be one of a fork that was deleted since, which closes it; False where there are no forks."""
+        ...
+
     def comment_as(self, login: str, number: int, body: str) -> str: ...
 
     def review_as(self, login: str, number: int, state: ReviewState) -> None: ...
@@ -162,6 +166,9 @@ class OwnWorld:
 
     def close(self, number: int) -> None:
         self.forge().close(number)
+
+    def delete_fork(self, number: int) -> bool:
+        return False
 
     def comment_as(self, login: str, number: int, body: str) -> str:
         self.forge().add_comment(number, login, body)

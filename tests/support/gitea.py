@@ -56,6 +56,9 @@ class Gitea:
     branches: dict[str, str] = field(default_factory=dict)
     rules: dict[str, Form] = field(default_factory=dict)
     admin: bool = True
+    lists_deleted_forks: bool = False
+    """Whether requests can be listed once the fork of one is deleted: https://github.com/go-gitea/gitea/pull/34685."""
+
     count: int = 0
 
     def user(self, login: str) -> Form:
@@ -147,6 +150,12 @@ class Gitea:
         self.labels[number] = {"id": number, "name": name, "color": "00aabb"}
         return self.labels[number]
 
+    def delete_fork(self, number: int) -> None:
+        """The fork of a request is deleted, which closes the request; its head stays at the ref of the request."""
+        pull = self.pulls[number]
+        pull["state"] = "closed"
+        pull["head"] |= {"ref": f"refs/pull/{number}/head", "repo_id": -1, "repo": None}
+
     # What the bot asks
 
     def answer(self, request: WebRequest) -> WebAnswer:
@@ -168,6 +177,9 @@ class Gitea:
             return WebAnswer(status, {}, {"message": "no", "url": "https://gitea.example.org/api/swagger"})
         if isinstance(value, list) and not request.path.endswith("/comments"):
             value, headers = self._page(request, value)
+            lost = any(row.get("head", {}).get("repo", {}) is None for row in value or ())
+            if lost and not self.lists_deleted_forks:
+                return WebAnswer(500, {}, {"message": "", "url": "https://gitea.example.org/api/swagger"})
             return WebAnswer(status, headers, value)
         return WebAnswer(status, {}, json.loads(json.dumps(value)))
 
@@ -361,12 +373,22 @@ def _rule(gitea: Gitea, _: WebRequest, at: dict[str, str]) -> Answer:
 
 def _list_issues(gitea: Gitea, request: WebRequest, _: dict[str, str]) -> Answer:
     query = dict(request.query)
+    if query["type"] == "pulls":
+        return 200, [_as_issue(p) for _, p in sorted(gitea.pulls.items(), reverse=True) if p["state"] == query["state"]]
     rows = [
         issue
         for _, issue in sorted(gitea.issues.items(), reverse=True)
         if issue["state"] == query["state"] and issue["user"]["login"] == query["created_by"]
     ]
     return 200, rows
+
+
+def _as_issue(pull: Form) -> Form:
+    """A request as the list of issues shows it: without its branches."""
+    shared = ("id", "number", "title", "body", "state", "user", "created_at", "html_url")
+    return {key: pull[key] for key in shared} | {
+        "pull_request": {"merged": pull["merged"], "merged_at": pull["merged_at"]}
+    }
 
 
 def _open_issue(gitea: Gitea, request: WebRequest, _: dict[str, str]) -> Answer:

@@ -126,6 +126,10 @@ class GiteaWorld:
     def close(self, number: int) -> None:
         self.gitea.pulls[number]["state"] = "closed"
 
+    def delete_fork(self, number: int) -> bool:
+        self.gitea.delete_fork(number)
+        return True
+
     def comment_as(self, login: str, number: int, body: str) -> str:
         return str(self.gitea.comment(login, number, body)["id"])
 

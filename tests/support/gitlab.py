@@ -108,6 +108,10 @@ class GitLabWorld:
     def close(self, number: int) -> None:
         self.project.requests[number]["state"] = "closed"
 
+    def delete_fork(self, number: int) -> bool:
+        self.project.requests[number] |= {"state": "closed", "source_project_id": None}
+        return True
+
     def comment_as(self, login: str, number: int, body: str) -> str:
         return str(self.project.say(number, login, body)["id"])
 

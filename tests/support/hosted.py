@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 from abc import ABC, abstractmethod
@@ -25,8 +26,9 @@ from gitops.cli.main import main
 from gitops.forge.web import WebAnswer, WebRequest
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.git.repository import Repository
+from tests.support.bot_stage import QUERY
 from tests.support.git_http import GitServer, Intercepted
-from tests.support.loop import MAIN, ROOT, Loop, email, printed_command
+from tests.support.loop import DELETE_LEGACY, MAIN, ROOT, Loop, email, printed_command
 from tests.support.prefork import PROGRAM
 
 HEADS = "refs/heads/"
@@ -52,7 +54,10 @@ class Ran:
 
 @dataclass
 class Site(GitServer, ABC):
-    """See the module; use as a context manager. `requests` are those that were opened, by number."""
+    """See the module; use as a context manager. `requests` are those that were opened, by number.
+
+    `failing` is a pattern of calls of the interface that are answered with status 500.
+    """
 
     loop: Loop = field(kw_only=True)
     jobs: Path = field(kw_only=True)
@@ -60,6 +65,7 @@ class Site(GitServer, ABC):
     calls: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
+    failing: str = ""
     _count: int = 0
 
     api = ""
@@ -109,6 +115,15 @@ class Site(GitServer, ABC):
     @abstractmethod
     def job_variables(self, place: Path) -> dict[str, str]:
         """What any job is told of where it runs; `place` is its folder."""
+
+    @property
+    @abstractmethod
+    def timer(self) -> dict[str, str]:
+        """What a job is told that a schedule starts."""
+
+    @abstractmethod
+    def status(self, commit: str, verb: str) -> str:
+        """The newest status of a commit, with its description."""
 
     @abstractmethod
     def comments(self, number: int) -> list[str]:
@@ -257,6 +272,8 @@ class Site(GitServer, ABC):
         self.calls.append(f"{method} {path}")
         if not self.admitted({name.lower(): value for name, value in headers.items()}):
             return Intercepted(401, (("Content-Type", "application/json"),), b'{"message": "401 Unauthorized"}')
+        if self.failing and re.search(self.failing, f"{method} {path}"):
+            return Intercepted(500, (("Content-Type", "application/json"),), b'{"message": "broken"}')
         query = tuple(parse_qsl(url.query, keep_blank_values=True))
         try:
             answer = self.told(WebRequest(method, path, query, json.loads(body) if body else None))
@@ -284,3 +301,37 @@ class Site(GitServer, ABC):
         if writes:
             self.sync()
         return answer
+
+
+def gates_wait_for_authors(site: Site, calls: str) -> None:
+    """A story for every forge: the calls that only say whose work a merge is fail for a while, then answer again."""
+    loop = site.loop
+    site.failing = calls
+    harmless = site.propose("alice", "query", {"cluster/notes.gq": QUERY})
+    tip = site.merge("carol", harmless, squash=True)
+    swept = site.run("sweep", site.timer)
+    assert swept.code == 0, swept.text
+    assert site.status(tip, "apply") == "success: 1 applied"
+
+    site.failing = ""
+    gated = site.propose("alice", "retire", DELETE_LEGACY)
+    site.run("sweep", site.timer)
+    site.approve("bob", gated)
+    site.failing = calls
+    tip = site.merge("carol", gated, squash=True)
+    for _ in range(2):
+        waiting = site.run("sweep", site.timer)
+        assert waiting.code == 1, waiting.text
+        assert re.search(
+            "who the authors are is not known for now, .*: forge_unavailable: .* with status 500", waiting.text
+        )
+        assert loop.graph("legacy").exists()
+    assert site.status(tip, "apply").endswith(": pushers_pending")
+
+    site.failing = ""
+    swept = site.run("sweep", site.timer)
+    assert swept.code == 0, swept.text
+    assert not loop.graph("legacy").exists()
+    assert site.status(tip, "apply") == "success: 2 applied"
+    assert "bob@people.example" in site.comments(gated)[0]
+    assert loop.gitops("carol", "audit").text.startswith("audit good")

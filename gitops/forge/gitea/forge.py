@@ -88,6 +88,13 @@ class GiteaDialect(PullsDialect):
         """Closed requests, those that changed last first."""
         return self._list("/pulls", ("state", "closed"), ("sort", "recentupdate"))
 
+    def list_ended_numbers(self) -> WebRequest:
+        """Closed requests as issues: releases of spring 2025 list no requests once the fork of one is deleted.
+
+        https://github.com/go-gitea/gitea/issues/34682
+        """
+        return self._list("/issues", ("state", "closed"), ("type", "pulls"))
+
     def list_comments(self, number: int) -> WebRequest:
         """All comments on a request or an issue, which come on one page."""
         return self._get(f"/issues/{number}/comments", quiet=GONE)

@@ -27,6 +27,7 @@ from gitops.forge.port import (
     CheckStatus,
     CommitCheck,
     Deployment,
+    MergedRequests,
     Push,
     ReviewDecision,
 )
@@ -84,8 +85,8 @@ class GitHubForge(HostedForge):
             pusher = "" if actor is None else f"github:{self._api.read_account(actor).id}"
             yield Push(old=move.commit("before"), new=move.commit("after"), pusher=pusher)
 
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits brought in, by number.
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+        """The requests that any of these commits brought in.
 
         A commit that GitHub lists as a merge, without saying of which request, is asked for again for three quarters of a minute.
         Raises RemoteError `pushers_pending` after that: the account that merged is not the author.

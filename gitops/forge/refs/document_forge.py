@@ -24,6 +24,7 @@ from gitops.forge.port import (
     ChangeRequest,
     Comment,
     Features,
+    MergedRequests,
     Permission,
     Push,
     Reaction,
@@ -147,10 +148,10 @@ class DocumentForge(DocumentReports):
         """Change requests, by number: all, or those of a state and a target (full ref name)."""
         return tuple(r for r in self._all() if state in (None, r.state) and target in (None, r.target))
 
-    def merged_by(self, commits: Sequence[str]) -> tuple[ChangeRequest, ...]:
-        """The requests that any of these commits merged, by number."""
+    def merged_by(self, commits: Sequence[str]) -> MergedRequests:
+        """The requests that any of these commits merged."""
         wanted = frozenset(commits)
-        return tuple(request for request in self._all() if request.merged_as in wanted)
+        return MergedRequests(tuple(request for request in self._all() if request.merged_as in wanted))
 
     def pushes(self, branch: str, project: str = "") -> Iterator[Push]:  # noqa: ARG002 - nothing to ask
         """None are kept: a request names who pushed to it, and the hook sees who pushes to a target."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gitops.bot import apply_clusters, authors
+from tests.e2e.github.stories import REWORDED
 from tests.support.github.hub import Hub
 from tests.support.github.runner import Runner
 from tests.support.loop import DELETE_LEGACY, MAIN
@@ -122,6 +123,30 @@ def test_a_push_that_is_too_new_for_the_list_waits(hub: Hub, runner: Runner) -> 
     hub.world.activities = full
     runner.tick("sweep")
     assert not hub.loop.graph("legacy").exists()
+
+
+def test_an_outage_of_what_names_authors_keeps_only_gates_shut(hub: Hub, runner: Runner) -> None:
+    outage = hub.server.fault_next(r"^GET .*/commits/\w+/pulls$", status=502, times=10_000)
+    tip = hub.merge("carol", hub.propose("alice", "reword", REWORDED).number, "squash")
+    runner.settle()
+    assert hub.status(tip, "apply") == "success: 1 applied"
+    outage.times = 0
+    gated = hub.propose("alice", "retire", DELETE_LEGACY)
+    runner.settle()
+    assert hub.approve("bob", "graph.legacy", request=gated.number).ok
+    outage.times = 10_000
+    hub.merge("carol", gated.number, "squash")
+    runner.settle()
+    waiting = runner.tick("sweep")
+    assert (waiting.code, hub.loop.graph("legacy").exists()) == (1, True)
+    assert "the authors are is not known for now, and the next run asks again: forge_unavailable: " in waiting.text
+    assert "/pulls with status 502" in waiting.text
+    outage.times = 0
+    # The remedy that the code names.
+    hub.say("carol", gated.number, "/gitops retry")
+    runner.settle()
+    assert not hub.loop.graph("legacy").exists()
+    hub.server.calls.clear()
 
 
 def test_the_forge_is_asked_who_pushed_only_if_that_matters(hub: Hub, runner: Runner) -> None:

@@ -117,6 +117,11 @@ class GitHubWorld:
     def close(self, number: int) -> None:
         self.world.close(number, "mira")
 
+    def delete_fork(self, number: int) -> bool:
+        self.close(number)
+        self.world.pull(number).repository = ""
+        return True
+
     def comment_as(self, login: str, number: int, body: str) -> str:
         return str(self.world.comment(login, number, body).id)
 

@@ -16,6 +16,7 @@ from gitops.forge.port import (
     DeploymentState,
     Features,
     Forge,
+    MergedRequests,
     Permission,
     Reaction,
     RequestState,
@@ -41,7 +42,7 @@ def test_what_it_cannot_know_is_unknown_and_never_permitted() -> None:
     assert forge.permission(Account("1", "root")) is Permission.NONE
     assert forge.review_decision(7) is ReviewDecision.UNKNOWN
     assert (forge.reviews(7), forge.comments(7), forge.files(7), forge.statuses("a" * 40)) == ((), (), (), ())
-    assert forge.merged_by(["a" * 40]) == ()
+    assert forge.merged_by(["a" * 40]) == MergedRequests()
     assert forge.me() == Account("", "")
     assert forge.branch_rules("main").protected is None
 

@@ -20,6 +20,7 @@ from gitops.forge.port import (
     UNPROTECTED,
     Account,
     CheckState,
+    MergedRequests,
     RequestState,
     ReviewDecision,
     ReviewState,
@@ -163,8 +164,8 @@ def test_what_commits_brought_in() -> None:
         f"GET {ROOT}/activity": ok([]),
     }
     forge, _ = forge_with(handlers)
-    assert [r.number for r in forge.merged_by((HEAD, MERGE, OTHER))] == [4]
-    assert forge.merged_by(()) == ()
+    assert [r.number for r in forge.merged_by((HEAD, MERGE, OTHER)).found] == [4]
+    assert forge.merged_by(()) == MergedRequests()
 
 
 def _moved(after: str, kind: str) -> Any:
@@ -176,7 +177,7 @@ def test_a_merge_that_the_index_does_not_know_yet_is_found_among_the_requests_th
     other = pull(5, state="closed", merged_at=AT, merged_as=OTHER)
     handlers = {f"GET {ROOT}/commits/{MERGE}/pulls": ok([]), f"GET {ROOT}/pulls": ok([other, pull(6), merged])}
     forge, sender = forge_with({**handlers, f"GET {ROOT}/activity": ok([_moved(MERGE, "pr_merge")])})
-    assert [r.number for r in forge.merged_by((MERGE,))] == [4]
+    assert [r.number for r in forge.merged_by((MERGE,)).found] == [4]
     assert (dict(sender.sent[1].query)["sort"], sender.waited) == ("updated", [])
 
 
@@ -186,7 +187,7 @@ def test_a_merge_of_an_unknown_request_is_asked_for_again(kind: str) -> None:
     handlers = {f"GET {ROOT}/pulls": ok([]), f"GET {ROOT}/activity": ok([_moved(MERGE, kind)])}
     late = {f"GET {ROOT}/commits/{MERGE}/pulls": [ok([]), ok([]), ok([merged])]}
     forge, sender = forge_with({**handlers, **late})
-    assert [r.number for r in forge.merged_by((MERGE,))] == [4]
+    assert [r.number for r in forge.merged_by((MERGE,)).found] == [4]
     assert sender.waited == [2, 4]
 
     forge, sender = forge_with({**handlers, f"GET {ROOT}/commits/{MERGE}/pulls": ok([])})
@@ -199,7 +200,7 @@ def test_a_merge_of_an_unknown_request_is_asked_for_again(kind: str) -> None:
 def test_a_push_without_a_request_is_not_waited_for() -> None:
     handlers = {f"GET {ROOT}/commits/{MERGE}/pulls": ok([]), f"GET {ROOT}/pulls": ok([])}
     forge, sender = forge_with({**handlers, f"GET {ROOT}/activity": ok([_moved(MERGE, "push")])})
-    assert (forge.merged_by((MERGE,)), sender.waited) == ((), [])
+    assert (forge.merged_by((MERGE,)), sender.waited) == (MergedRequests(), [])
 
 
 def test_rules_that_the_token_may_not_see_do_not_hide_the_older_protection() -> None:
