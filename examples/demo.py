@@ -182,7 +182,7 @@ def soft_drop(demo: Demo) -> None:
 
 
 def graph_delete(demo: Demo) -> None:
-    """A graph delete: refused without approval, refused with the author's own approval, applied with bob's."""
+    """A graph delete: not merged without approval, nor with the author's own approval; applied with bob's."""
     demo.run("alice", "git", "fetch", "--quiet", "origin")
     demo.run("alice", "git", "switch", "--quiet", "--create", "retire-legacy", "origin/main")
     text = (demo.folder / "alice" / "cluster" / "cluster.yaml").read_text()
@@ -191,13 +191,14 @@ def graph_delete(demo: Demo) -> None:
     demo.run("alice", "git", "commit", "--quiet", "--all", "--message", "Retire the legacy graph")
     demo.run("alice", "git", "push", "--quiet", "origin", "retire-legacy")
     demo.run("alice", "gitops", "request", "show", "2")
-    print("\nalice merges without waiting for an approval. The graph stays:\n")
-    demo.run("alice", "gitops", "request", "merge", "2")
+    print("\nalice tries to merge without waiting for an approval:\n")
+    demo.run("alice", "gitops", "request", "merge", "2", expect=1)
     legacy = demo.graph.with_name("legacy.omni")
     demo.run("bot", "gitops", "graph", "show", "legacy", "--root", str(legacy), at=".")
     print("\nalice approves her own change, which does not count; bob's approval does:\n")
-    demo.approve("alice", "graph.legacy", expect=1)
-    demo.approve("bob", "graph.legacy")
+    demo.approve("alice", "graph.legacy", "--request", "2", expect=1)
+    demo.approve("bob", "graph.legacy", "--request", "2")
+    demo.run("alice", "gitops", "request", "merge", "2")
     demo.run("bot", "gitops", "graph", "show", "legacy", "--root", str(legacy), at=".", expect=1)
     demo.run("bob", "gitops", "request", "show", "2", shown=4)
 
@@ -235,7 +236,7 @@ def failed_merge(demo: Demo) -> None:
     demo.run("alice", "git", "push", "--quiet", "origin", "collect-ideas")
     print("\nBefore the merge, a backup of another graph is put where the new graph belongs:\n")
     demo.run("bot", "cp", "-R", str(demo.graph), str(demo.graph.with_name("ideas.omni")), at=".")
-    demo.run("alice", "gitops", "request", "merge", "4")
+    demo.run("alice", "gitops", "request", "merge", "4", expect=1)
     demo.run("alice", "gitops", "request", "show", "4")
     demo.run("alice", "gitops", "changeset", "show", "--latest", "--config", "cluster")
     print(

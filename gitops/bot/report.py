@@ -22,6 +22,7 @@ from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
 from gitops.forge.port import Annotation, CheckState, CheckStatus, CommitCheck, Deployment, DeploymentState
+from gitops.forge.text import cut
 from gitops.model.address import Address, Kind
 from gitops.model.change import Tier
 from gitops.model.ledger import Debt
@@ -210,7 +211,7 @@ def record_deployment(
     """Record the deployment of a commit in the forge's own overview, if the forge has one and `gitops.yaml` wants it."""
     if context.forge.features.deployments and context.config.forge.deployments:
         environment = f"{subject.environment}/{subject.cluster}"
-        record = Deployment(subject.head, environment, state, visible(text)[:_MAX_STATUS])
+        record = Deployment(subject.head, environment, state, cut(visible(text), _MAX_STATUS))
         yield from logged("the deployment is not recorded", lambda: context.forge.record_deployment(record))
 
 
@@ -234,7 +235,7 @@ def _set_status(
     name = status_context(verb, subject.cluster)
     at = timestamp(context.project.tools.clock.now())
     try:
-        context.forge.set_status(CheckStatus(subject.head, name, state, visible(text)[:_MAX_STATUS], at))
+        context.forge.set_status(CheckStatus(subject.head, name, state, cut(visible(text), _MAX_STATUS), at))
     except GitopsError as error:
         yield LogLine(f"the status {name} is not set: {error.code}: {error.detail}", RunResult.PROBLEMS)
 
@@ -267,7 +268,7 @@ def _write_check(
         commit=subject.head,
         name=f"gitops {subject.cluster}",
         state=state,
-        title=visible(text)[:_MAX_STATUS],
+        title=cut(visible(text), _MAX_STATUS),
         summary=body,
         annotations=annotations,
     )

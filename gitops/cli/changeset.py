@@ -135,7 +135,6 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
     """`gitops changeset watch`. Problems are printed on standard error, so that each line of the output is an item."""
     wanted = _wanted(options)
     rules = WatchRules(Until(options.until), options.timeout, require_converged=options.require_converged)
-    pacing = pacing or Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
     def emit(item: StreamItem) -> None:
         if options.json:
@@ -146,7 +145,7 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
     try:
         opened = _open(options)
         found, records = watch_changeset(
-            opened.ledger, opened.cluster, wanted, rules, pacing, emit, opened.brings_nothing
+            opened.ledger, opened.cluster, wanted, rules, pacing or usual_pacing(), emit, opened.brings_nothing
         )
         if found is Answer.WAITING:
             raise _time_over(wanted, bool(records))
@@ -158,6 +157,11 @@ def watch(options: argparse.Namespace, pacing: Pacing | None = None) -> int:
         show_error(error, options, as_json=False)
         return _code_of(error)
     return _ANSWERS[found]
+
+
+def usual_pacing() -> Pacing:
+    """How a command waits."""
+    return Pacing(SystemClock(), time.sleep, lambda: secrets.randbelow(_PARTS) / _PARTS)
 
 
 def fail(options: argparse.Namespace) -> int:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gitops.cli.shared import OK, open_project, say, say_lines, say_report, show_form
+from gitops.bot.changes import brings_nothing
+from gitops.bot.kept_plans import kept_plan
+from gitops.changesets.answer import Answer
+from gitops.cli.shared import FAILED, OK, open_project, say, say_lines, say_report, show_form
+from gitops.cluster.changesets import WatchedChangeset, WatchRules, answer_now, find_changesets, watch_changeset
 from gitops.core.codes import Code
-from gitops.core.errors import UsageError
-from gitops.forge.merge import MergeMethod, merge_request
+from gitops.core.errors import GitopsError, UsageError
+from gitops.forge.merge import MergeMethod, check_head, merge_request
 from gitops.forge.people import close_request, comment_on, open_request
 from gitops.forge.port import ChangeRequest, CheckState, CheckStatus, CommitCheck, RequestState
+from gitops.model.change import Reason
+from gitops.render.changesets import item_lines
 from gitops.render.characters import visible
 from gitops.wiring.forge import LOCAL
 from gitops.wiring.repository import diff_text
 
 if TYPE_CHECKING:
+    from gitops.changesets.stream import StreamItem
+    from gitops.config.gitops_yaml import ClusterRule
     from gitops.forge.port import ForgeReader
     from gitops.wiring.project import LocalProject
 
-_APPLIES = "gitops/apply/"
+_APPLIES, _PLANS = "gitops/apply/", "gitops/plan/"
 
 
 def request_list(options: argparse.Namespace) -> int:
@@ -123,30 +132,160 @@ def request_diff(options: argparse.Namespace) -> int:
 
 
 def request_merge(options: argparse.Namespace) -> int:
-    """`gitops request merge N`."""
-    local = open_project(options)
+    """`gitops request merge N`: 0 if it is applied, 3 if that waits."""
+    local = _own(options)
+    request, remote = local.forge().request(options.number), local.pushed_to()
+    check_head(remote, request, options.head)
+    failing = _failing_checks(local, request)
+    if failing and not options.force:
+        raise _not_merged(local, request, failing)
+    if failing:
+        _force(local, request, failing)
+    # What is merged is the head whose checks were read.
     commit = merge_request(
         local.repository,
-        local.pushed_to(),
-        local.forge().request(options.number),
+        remote,
+        request,
         MergeMethod(options.method),
         local.project.tools.clock,
         merger=local.person(),
         expected_head=options.head,
     )
-    # The hooks of a server have applied the merge by now.
+    shown = not (options.json or options.quiet)
+    if shown:
+        say(f"request {options.number}: merged as {commit}", flush=True)
+    found = {rule.name: _outcome(options, local, rule, commit) for rule in _clusters(local, request.target)}
     statuses = local.forge().statuses(commit)
+    code = max(found.values(), key=_WORST.index, default=_Outcome.APPLIED)
     if options.json:
-        form = {"ok": True, "request": options.number, "commit": commit, "diagnostics": []}
-        show_form({**form, "statuses": [status_form(s) for s in statuses]})
-        return OK
-    lines = [f"request {options.number}: merged as {commit}", *status_lines(statuses, 2)]
-    if any(each.state is not CheckState.SUCCESS for each in statuses):
-        lines.append(f"  what it waits for: gitops request show {options.number}")
-    if not statuses:
-        lines.append("  nothing is applied yet: no hook answered; the next `gitops bot sweep` applies it")
-    say_report("\n".join(lines), options)
-    return OK
+        form = {"ok": code is _Outcome.APPLIED, "request": options.number, "commit": commit, "outcome": code.value}
+        clusters = [{"cluster": name, "outcome": each.value} for name, each in found.items()]
+        form |= {
+            "clusters": clusters,
+            "in_spite_of": list(failing.values()),
+            "statuses": [status_form(s) for s in statuses],
+        }
+        show_form({**form, "diagnostics": []})
+    elif shown or code is not _Outcome.APPLIED:
+        say_lines(f"  merged in spite of {line}" for line in failing.values())
+        say_lines([*status_lines(statuses, 2), *_next_steps(local, request, commit, found)])
+    return _EXIT[code]
+
+
+class _Outcome(StrEnum):
+    """What became of a merge in a cluster."""
+
+    APPLIED = "applied"
+    WAITS = "waits"
+    FAILED = "failed"
+
+
+_WORST = (_Outcome.APPLIED, _Outcome.WAITS, _Outcome.FAILED)
+_EXIT = {_Outcome.APPLIED: OK, _Outcome.WAITS: 3, _Outcome.FAILED: FAILED}
+
+
+def _clusters(local: LocalProject, target: str) -> list[ClusterRule]:
+    """The clusters that follow a branch (full ref name)."""
+    return [rule for rule in local.project.clusters() if rule.ref == target]
+
+
+def _failing_checks(local: LocalProject, request: ChangeRequest) -> dict[str, str]:
+    """The checks of the head of a request that do not succeed, by their context: the plan of each cluster.
+
+    Every cluster of the target has one, also if the request does not touch it. That of an earlier head does not count.
+    """
+    found = {each.context: each for each in local.forge().statuses(request.head) if each.context.startswith(_PLANS)}
+    missing = {f"{_PLANS}{rule.name}" for rule in _clusters(local, request.target)} - found.keys()
+    bad = {name: f"{s.state} {name}: {s.description}" for name, s in found.items() if s.state is not CheckState.SUCCESS}
+    return bad | {name: f"missing {name}: no run planned head {request.head[:12]} yet" for name in sorted(missing)}
+
+
+def _not_merged(local: LocalProject, request: ChangeRequest, failing: Mapping[str, str]) -> GitopsError:
+    """Why a request is not merged, with the commands that lead on."""
+    fix, number = f"show the plan: gitops request show {request.number}", request.number
+    for context, line in failing.items():
+        cluster = context.removeprefix(_PLANS)
+        kept = kept_plan(local.project, cluster, number)
+        if line.startswith("missing "):
+            fix = "wait for the hook of the server; if it was interrupted, on the server: gitops bot sweep"
+        elif kept is not None and kept.head == request.head:
+            commands = [f"gitops approve {each} --request {number} --cluster {cluster}" for each in kept.missing]
+            fix += "".join(f"; approve: {command}" for command in commands)
+    fix += f"; then merge again, or as an approver in spite of it: gitops request merge {number} --force"
+    detail = f"request {number} is not merged: {'; '.join(failing.values())}"
+    return GitopsError(Code.REQUEST_CHECKS_FAILED, detail, path=next(iter(failing)), fix=fix)
+
+
+def _force(local: LocalProject, request: ChangeRequest, failing: Mapping[str, str]) -> None:
+    """Record on a request that a person merges it in spite of failing checks. Raises GitopsError `request_force_refused`.
+
+    The server names the author of the comment. It takes any merge from those who may push, so this holds up mistakes alone.
+    """
+    person = local.person()
+    for rule in _clusters(local, request.target):
+        trust = local.project.position(rule).trust
+        names = frozenset() if trust is None else trust.known_as({person.email})
+        known = () if trust is None else {name for signer in trust.signers for name in signer.principals}
+        if trust is None or not any(name.casefold() in names and trust.may_approve(name) for name in known):
+            detail, path = f"{person.email} is not an approver of {rule.name}", f"{_PLANS}{rule.name}"
+            raise GitopsError(Code.REQUEST_FORCE_REFUSED, detail, path=path)
+    text = "\n".join(["Merging with `--force`, in spite of:", "", *(f"- {line}" for line in failing.values())])
+    clock = local.project.tools.clock
+    comment_on(local.repository, local.pushed_to(), local.forge(), request.number, text, person, clock)
+
+
+def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, commit: str) -> _Outcome:
+    """What became of a merge in a cluster. Where no hook has answered yet, its changeset is watched."""
+    from gitops.cli.changeset import usual_pacing
+
+    ledger, wanted, rules = local.ledger(rule), WatchedChangeset(commit=commit), WatchRules(timeout=options.timeout)
+
+    def emit(item: StreamItem) -> None:
+        if not (options.json or options.quiet):
+            say_lines(f"  {line}" for line in item_lines(item))
+
+    def answered(merge: str) -> bool:
+        return _applied(local, rule, commit) is not None or brings_nothing(local.project, rule, merge)
+
+    if _applied(local, rule, commit) is None:
+        found, _ = watch_changeset(ledger, rule.name, wanted, rules, usual_pacing(), emit, answered)
+    else:
+        found = answer_now(wanted, find_changesets(ledger, wanted, lambda _: True), rules)
+    status = _applied(local, rule, commit)
+    if status is not None and status.state is CheckState.SUCCESS:
+        return _Outcome.APPLIED
+    if found is Answer.FAILED:
+        return _Outcome.FAILED
+    if found is Answer.WAITING or _waiting(local, rule):
+        return _Outcome.WAITS
+    return _Outcome.APPLIED if status is None else _Outcome.FAILED
+
+
+def _applied(local: LocalProject, rule: ClusterRule, commit: str) -> CheckStatus | None:
+    """The status of the apply of a merge, None while there is none."""
+    return next((s for s in local.forge().statuses(commit) if s.context == f"{_APPLIES}{rule.name}"), None)
+
+
+def _waiting(local: LocalProject, rule: ClusterRule) -> list[str]:
+    """The changes of a cluster that the newest entry of its ledger leaves to an approval."""
+    entry = local.ledger(rule).view().entry
+    waits = (c for c in (() if entry is None else entry.changes) if c.reason == Reason.APPROVAL_REQUIRED.value)
+    return [change.resource for change in waits if change.tier is not None]
+
+
+def _next_steps(
+    local: LocalProject, request: ChangeRequest, commit: str, found: Mapping[str, _Outcome]
+) -> Iterator[str]:
+    """What leads on from a merge that is not applied."""
+    for rule in _clusters(local, request.target):
+        outcome = found.get(rule.name, _Outcome.APPLIED)
+        if outcome is _Outcome.FAILED:
+            yield f"  see why: gitops request show {request.number}"
+        elif outcome is _Outcome.WAITS and (waiting := _waiting(local, rule)):
+            yield from (f"  approve: gitops approve {each} --cluster {rule.name}" for each in waiting)
+        elif outcome is _Outcome.WAITS:
+            yield f"  not applied yet; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
+            yield "  if no run is at work, the next `gitops bot sweep` on the server applies it"
 
 
 def foreign_forge(local: LocalProject) -> str | None:

@@ -318,6 +318,12 @@ request_closed | E | the change request is not open
 request_conflict | E | the change request does not merge cleanly
   the change request and the target branch changed the same lines, or share no history
   -> rebase the branch on its target, solve the conflicts, and push it: git rebase main
+request_checks_failed | E | the change request is not merged while a check fails
+  the status of a plan of its head is a failure or missing: an approval is missing, or the plan cannot be applied completely
+  -> show the plan: gitops request show N; approve what it asks for, or push a fix to its branch; then merge again
+request_force_refused | E | only an approver may merge in spite of a failing check
+  the rules in force do not list the address in user.email among the approvers of a cluster whose check fails
+  -> ask an approver of gitops.yaml to run: gitops request merge N --force
 request_head_moved | E | the change request has a newer head
   the change request was pushed to after the plan that you read
   -> read the plan of the new head: gitops plan --request N; then run the same command again

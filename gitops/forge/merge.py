@@ -8,11 +8,12 @@ Steps:
 4. The target moves to the new commit by compare-and-swap. If it has moved since step 2, that is a conflict and not a reason for
    a retry, because the plan is stale then.
 
-The caller checks whether the merge is allowed, and records it on the request.
+The caller checks whether the merge is allowed, after `check_head`, and records it on the request.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
@@ -23,7 +24,7 @@ from gitops.forge.port import ChangeRequest, RequestState
 from gitops.forge.refs.records import head_ref
 from gitops.git.port import GitRemote, GitStore, MergeResult, NewCommit, Person, RefUpdate
 
-__all__ = ["MergeMethod", "merge_request"]
+__all__ = ["MergeMethod", "check_head", "merge_request"]
 
 
 class MergeMethod(StrEnum):
@@ -54,14 +55,7 @@ def merge_request(
     `git_remote_unavailable`.
     """
     # 1
-    if request.state is not RequestState.OPEN:
-        raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
-    refs = remote.refs(request.source, request.target)
-    at_source = refs.get(request.source, request.head)
-    for seen in (expected_head, at_source):
-        if seen not in (None, request.head):
-            detail = f"change request {request.number} has head {request.head[:12]}, not {seen[:12]}"
-            raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
+    refs = check_head(remote, request, expected_head)
     # 2
     target = refs.get(request.target)
     if target is None:
@@ -91,6 +85,22 @@ def merge_request(
     # 4
     remote.push([RefUpdate(request.target, target, new)])
     return new
+
+
+def check_head(remote: GitRemote, request: ChangeRequest, expected_head: str | None) -> Mapping[str, str]:
+    """Step 1; returns the heads of its branch and of its target on the remote.
+
+    Raises GitopsError `request_closed`, ConflictError `request_head_moved`, RemoteError.
+    """
+    if request.state is not RequestState.OPEN:
+        raise GitopsError(Code.REQUEST_CLOSED, f"change request {request.number} is {request.state.value}")
+    refs = remote.refs(request.source, request.target)
+    at_source = refs.get(request.source, request.head)
+    for seen in (expected_head, at_source):
+        if seen not in (None, request.head):
+            detail = f"change request {request.number} has head {request.head[:12]}, not {seen[:12]}"
+            raise ConflictError(Code.REQUEST_HEAD_MOVED, detail)
+    return refs
 
 
 def _rebase(store: GitStore, request: ChangeRequest, target: str, signing_key: str | None) -> str:

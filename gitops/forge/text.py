@@ -21,8 +21,12 @@ _NOTE = "\n\n*The rest is left out: it is longer than the forge takes.*"
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most `most` characters; a cut text ends in an ellipsis."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + _CUT
+    """A text of at most `most` characters; a cut text ends after a word, unless that is a very long one, in an ellipsis."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 1]
+    words = kept if text[most - 1].isspace() else kept.rpartition(" ")[0]
+    return (words if len(words) > most // 2 else kept).rstrip() + _CUT
 
 
 def cut_markdown(text: str, most: int) -> str:

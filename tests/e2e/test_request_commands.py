@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 
 import pytest
 
 from gitops.forge.port import RequestState
 from gitops.git.port import ZERO, RefUpdate
-from tests.support.loop import DELETE_LEGACY, MAIN, Loop, email
+from tests.support.bot_stage import QUERY, take_lock
+from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, MAIN, Loop, email
 
 pytestmark = pytest.mark.e2e
 
@@ -42,6 +46,87 @@ def test_a_request_is_opened_read_and_merged_from_a_clone(loop: Loop) -> None:
     assert f"merged as {loop.tip()[:12]}" in listed
     assert "success  gitops/apply/brain: 1 applied" in listed
     assert "gitops/plan/brain" not in listed
+
+
+def test_a_request_whose_check_fails_is_not_merged(loop: Loop) -> None:
+    """A missing approval is a failing check. What is printed leads on: carol approves, then it merges."""
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    before = loop.tip()
+    refused = loop.gitops("carol", "request", "merge", "1", check=False)
+    assert (refused.code, loop.tip(), loop.request(1).state) == (1, before, RequestState.OPEN)
+    assert (
+        "ERROR request_checks_failed gitops/plan/brain: request 1 is not merged: failure gitops/plan/brain: "
+        in refused.text
+    )
+    assert "needs approval: graph.legacy" in refused.text
+    (command,) = re.findall(r"approve: gitops (.+?);", refused.text)
+    assert loop.confirmed("carol", *shlex.split(command)).code == 0
+    merged = loop.gitops("carol", "request", "merge", "1", "--json")
+    form = json.loads(merged.text)
+    assert (merged.code, form["ok"], form["outcome"], form["commit"]) == (0, True, "applied", loop.tip())
+    assert form["clusters"] == [{"cluster": "brain", "outcome": "applied"}]
+    assert not loop.graph("legacy").exists()
+
+
+def test_the_check_of_another_head_does_not_count(loop: Loop) -> None:
+    head = loop.commit("alice", {"cluster/notes.gq": QUERY})
+    loop.move("refs/heads/texts", head)
+    assert loop.status(head, "plan") == "success: 1 change"
+    newer = loop.commit("alice", DELETE_LEGACY, head)
+    # No hook sees this push: the request has the old head still.
+    loop.store.update_refs([RefUpdate("refs/heads/texts", head, newer)])
+    assert "request_head_moved" in loop.gitops("carol", "request", "merge", "1", check=False).text
+    loop.book.open_or_update("refs/heads/texts", MAIN, newer, "Texts", email("alice"))
+    refused = loop.gitops("carol", "request", "merge", "1", check=False)
+    assert f"missing gitops/plan/brain: no run planned head {newer[:12]} yet" in refused.text
+    assert "gitops bot sweep" in refused.text
+    assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server), check=False).code in (0, 3)
+    refused = loop.gitops("carol", "request", "merge", "1", check=False)
+    assert (refused.code, "needs approval: graph.legacy" in refused.text) == (1, True)
+
+
+def test_only_an_approver_merges_in_spite_of_a_check_and_the_request_says_so(loop: Loop) -> None:
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY, message="Retire legacy\n"))
+    before = loop.tip()
+    refused = loop.gitops("mallory", "request", "merge", "1", "--force", check=False)
+    assert (refused.code, loop.tip()) == (1, before)
+    assert f"request_force_refused gitops/plan/brain: {email('mallory')} is not an approver of brain" in refused.text
+    merged = loop.gitops("bob", "request", "merge", "1", "--force", check=False)
+    assert merged.code == 3, merged.text
+    assert "merged in spite of failure gitops/plan/brain: 2 changes; needs approval: graph.legacy" in merged.text
+    assert "failure  gitops/apply/brain: 0 applied, 2 deferred or blocked" in merged.text
+    comment = loop.book.comments(1)[-1]
+    assert comment.author == f"bob <{email('bob')}> (not verified)"
+    assert comment.body.startswith("Merging with `--force`, in spite of:\n\n- failure gitops/plan/brain: ")
+    assert loop.graph("legacy").exists()
+    # What is printed leads on.
+    (command,) = re.findall(r"^  approve: gitops (.+)$", merged.text, re.MULTILINE)
+    assert loop.confirmed("carol", *shlex.split(command)).code == 0
+    assert not loop.graph("legacy").exists()
+
+
+def test_a_merge_that_cannot_be_applied_is_no_success(loop: Loop) -> None:
+    """The plan is good; then something else lies where the new graph belongs."""
+    yaml = CLUSTER_YAML + "  drafts:\n    schema: notes.pg\n"
+    loop.move("refs/heads/drafts", loop.commit("alice", {"cluster/cluster.yaml": yaml.encode()}))
+    shutil.copytree(loop.graph("notes"), loop.graph("drafts"))
+    merged = loop.gitops("carol", "request", "merge", "1", check=False)
+    assert merged.code == 1, merged.text
+    assert "failure  gitops/apply/brain: nothing is applied" in merged.text
+    assert "see why: gitops request show 1" in merged.text
+
+
+def test_a_merge_that_another_run_holds_up_waits(loop: Loop) -> None:
+    loop.move("refs/heads/texts", loop.commit("alice", {"cluster/notes.gq": QUERY}))
+    take_lock(loop)
+    merged = loop.gitops("carol", "request", "merge", "1", "--timeout", "1s", check=False)
+    assert merged.code == 3, merged.text
+    assert f"request 1: merged as {loop.tip()}" in merged.text
+    lock = "refs/gitops/locks/brain"
+    loop.store.update_refs([RefUpdate(lock, loop.tip(lock), ZERO)])
+    assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server)).code == 0
+    (command,) = re.findall(r"to wait: gitops (.+)$", merged.text, re.MULTILINE)
+    assert loop.gitops("carol", *shlex.split(command)).code == 0
 
 
 def test_a_comment_is_pushed_and_written_by_the_bot(web: Loop) -> None:

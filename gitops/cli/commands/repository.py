@@ -278,7 +278,7 @@ REQUEST = Command(
         ),
         Command(
             "merge",
-            "merge a change request into its target branch",
+            "merge a change request whose checks succeed into its target branch, and wait for the apply",
             f"{_REQUESTS}:request_merge",
             PROJECT,
             _NUMBER,
@@ -286,6 +286,19 @@ REQUEST = Command(
                 "--method", ("merge", "squash", "rebase"), "how to merge (default: a merge commit)", default="merge"
             ),
             Argument("--head", "COMMIT", "refuse if the change request has another head"),
+            flag(
+                "--force", "merge in spite of failing checks; for approvers, and recorded as a comment on the request"
+            ),
+            Argument(
+                "--timeout",
+                "TIME",
+                "how long to wait for the apply, if no hook has answered: 90s, 30m (default: 2m)",
+                type=duration,
+                default="2m",
+            ),
+            epilog="exit codes: 0 merged and applied; 1 refused, or the apply failed; 2 wrong usage; 3 merged, and not "
+            "applied completely yet: an approval is missing, or another run is at work",
+            usage_code=2,
         ),
         Command(
             "close",

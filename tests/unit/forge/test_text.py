@@ -36,6 +36,13 @@ def test_a_short_text_stays_as_it_is() -> None:
     assert cut("abc", 3) == cut_markdown("abc", 3) == "abc"
 
 
+def test_a_text_is_cut_after_a_word() -> None:
+    text = "2 changes; needs approval: graph.drafts, graph.legacy"
+    assert cut(text, 45) == "2 changes; needs approval: graph.drafts,…"
+    assert cut(text, 41) == "2 changes; needs approval: graph.drafts,…"
+    assert cut("graph." + "x" * 50, 20) == "graph." + "x" * 13 + "…"
+
+
 def test_a_marker_is_the_whole_first_line() -> None:
     line = "<!-- gitops cluster=library -->"
     assert hidden_line("gitops cluster=library") == hidden_line(line) == line
