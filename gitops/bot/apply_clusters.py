@@ -165,13 +165,7 @@ def _apply_step(
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
         if merged.pending:
             yield LogLine(f"apply of {rule.name}: no change request gets a report: {merged.pending}")
-        waiting = _waiting_requests(context, rule, position)
-        # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
-        brought = merged.requests
-        own = tuple(r for r in brought if r.merged_as == commit or r.merged_as not in step.tried)
-        others = tuple(r for r in {r.number: r for r in (*waiting, *brought)}.values() if r not in own)
-        earlier = others if own or applied != commit else tuple(r for r in others if r.merged_as != commit)
-        requests = (*(r for r in others if r not in earlier), *own)
+        earlier, requests = _requests_of_step(context, rule, position, step, merged.requests)
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
         missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
@@ -198,9 +192,6 @@ def _apply_step(
     if (busy := _lock_held(outcome.diagnostics)) is not None:
         yield busy
         return _Applied(None)
-    if any(each.code == Code.PUSHERS_PENDING for each in outcome.diagnostics):
-        yield from _report_refused(context, subject, "apply", outcome.diagnostics)
-        return _Applied(rule, refused=True)
     if not step.covers and commit != applied and _did_nothing(outcome):
         yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
         return _Applied(after)
@@ -214,6 +205,22 @@ def _apply_step(
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
     return _Applied(None if lost else after)
+
+
+def _requests_of_step(
+    context: EventContext,
+    rule: ClusterRule,
+    position: LedgerPosition,
+    step: Step,
+    merged: Sequence[ChangeRequest],
+) -> tuple[tuple[ChangeRequest, ...], tuple[ChangeRequest, ...]]:
+    """The requests of earlier commits that still wait, and those that a step is reported to."""
+    waiting, commit = _waiting_requests(context, rule, position), step.commit
+    # Requests of earlier commits have their report; it is replaced only by the news that nothing of them waits any more.
+    own = tuple(r for r in merged if r.merged_as == commit or r.merged_as not in step.tried)
+    others = tuple(r for r in {r.number: r for r in (*waiting, *merged)}.values() if r not in own)
+    earlier = others if own or position.applied != commit else tuple(r for r in others if r.merged_as != commit)
+    return earlier, (*(r for r in others if r not in earlier), *own)
 
 
 def _waiting_requests(context: EventContext, rule: ClusterRule, position: LedgerPosition) -> tuple[ChangeRequest, ...]:
@@ -236,7 +243,7 @@ def _carry_out(
     known: KnownOrigins,
     facts: ChangesetFacts,
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
-    """Apply a commit, after a change of where the cluster is.
+    """Apply a commit, after a change of where the cluster is. Raises GitopsError `pushers_pending`, and like `workspace_at`.
 
     Returns the outcome, the plan of what still waits for an approval, and where the cluster is then.
     """
@@ -252,6 +259,9 @@ def _carry_out(
     workspace = context.workspace_at(rule, commit, known, in_place=True)
     atomic = context.config.apply.atomicity == "atomic"
     outcome = apply(replace(workspace, atomic=atomic, changeset=facts))
+    for each in outcome.diagnostics:
+        if each.code == Code.PUSHERS_PENDING:
+            raise GitopsError(each.code, each.message, path=each.path)
     if moved.outcome is not None:
         outcome = replace(
             outcome,

@@ -105,7 +105,6 @@ def accept_approvals(
     if governance is None:
         unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
         return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems))
-
     trust = view.trust or governance.trust
     relevant = list(_relevant(listing, by_address, consumed, governance))
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)

@@ -23,8 +23,7 @@ command_refused | E | a command was refused
   its author may not give it, or it names a head or a plan that is no longer the newest
   -> correct what the message names, then write the command in a new comment
 pushers_pending | E | the forge does not report yet who pushed
-  a push to the target branch is newer than the forge's list, it merged a change request that the forge does not name yet, or
-     a call that only says who the authors are fails
+  a push is newer than the forge's list, the forge does not name its change request yet, or a call that says who pushed fails
   -> wait a minute, then comment: /gitops retry
 forge_verdict_missing | E | the forge does not report the merge as approved
   the rules require the approval of the forge, and a commit has no change request, or one without enough approving reviews

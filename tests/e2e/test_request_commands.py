@@ -54,10 +54,8 @@ def test_a_request_whose_check_fails_is_not_merged(loop: Loop) -> None:
     before = loop.tip()
     refused = loop.gitops("carol", "request", "merge", "1", check=False)
     assert (refused.code, loop.tip(), loop.request(1).state) == (1, before, RequestState.OPEN)
-    assert (
-        "ERROR request_checks_failed gitops/plan/brain: request 1 is not merged: failure gitops/plan/brain: "
-        in refused.text
-    )
+    assert "request_checks_failed" in refused.text
+    assert "gitops/plan/brain: request 1 is not merged: failure gitops/plan/brain: " in refused.text
     assert "needs approval: graph.legacy" in refused.text
     (command,) = re.findall(r"approve: gitops (.+?);", refused.text)
     assert loop.confirmed("carol", *shlex.split(command)).code == 0
@@ -90,7 +88,8 @@ def test_only_an_approver_merges_in_spite_of_a_check_and_the_request_says_so(loo
     before = loop.tip()
     refused = loop.gitops("mallory", "request", "merge", "1", "--force", check=False)
     assert (refused.code, loop.tip()) == (1, before)
-    assert f"request_force_refused gitops/plan/brain: {email('mallory')} is not an approver of brain" in refused.text
+    assert "request_force_refused" in refused.text
+    assert f"{email('mallory')} is not an approver of brain" in refused.text
     merged = loop.gitops("bob", "request", "merge", "1", "--force", check=False)
     assert merged.code == 3, merged.text
     assert "merged in spite of failure gitops/plan/brain: 2 changes; needs approval: graph.legacy" in merged.text
