@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from gitops.apply.drift import DriftKind, drift
 from gitops.bot.context import EventContext
+from gitops.bot.plan_requests import plan_request
+from gitops.bot.request_keeper import RequestKeeper
 from gitops.bot.results import LogLine, RunResult, diagnostic_lines, error_line, logged, result_of
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.config.load import load_desired
@@ -80,6 +82,11 @@ def _report_cluster(context: EventContext, rule: ClusterRule) -> Iterator[LogLin
         name = f"request {request.number}"
         yield LogLine(f"{begin}: {name} adopts it")
         yield from _close_issue(context, rule, f"Continued in {request.url or name}.")
+        if isinstance(context.forge, RequestKeeper):
+            # No hook hears of the bot's own branch, and a request without a plan is not merged.
+            context.refresh(rule)
+            for line in plan_request(context, request, skip_unchanged=True):
+                yield LogLine(line.text)
     elif context.forge.features.issues:
         address = context.forge.upsert_issue(drift_marker(rule.name), drift_title(report), drift_body(report))
         name = address or "the issue of the cluster"

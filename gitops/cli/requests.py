@@ -235,7 +235,7 @@ def _force(local: LocalProject, request: ChangeRequest, failing: Mapping[str, st
 
 
 def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule, commit: str) -> _Outcome:
-    """What became of a merge in a cluster. Where no hook has answered yet, its changeset is watched."""
+    """What became of a merge in a cluster. Where another run holds the lock, the changeset of the merge is watched."""
     from gitops.cli.changeset import usual_pacing
 
     ledger, wanted, rules = local.ledger(rule), WatchedChangeset(commit=commit), WatchRules(timeout=options.timeout)
@@ -247,18 +247,20 @@ def _outcome(options: argparse.Namespace, local: LocalProject, rule: ClusterRule
     def answered(merge: str) -> bool:
         return _applied(local, rule, commit) is not None or brings_nothing(local.project, rule, merge)
 
-    if _applied(local, rule, commit) is None:
+    if answered(commit):
+        found = answer_now(wanted, find_changesets(ledger, wanted, lambda _: True), rules)
+    elif ledger.observe_lock().held:
         found, _ = watch_changeset(ledger, rule.name, wanted, rules, usual_pacing(), emit, answered)
     else:
-        found = answer_now(wanted, find_changesets(ledger, wanted, lambda _: True), rules)
+        found = Answer.WAITING
     status = _applied(local, rule, commit)
+    if status is None and found in (Answer.DONE, Answer.NO_CHANGE):
+        return _Outcome.APPLIED
     if status is not None and status.state is CheckState.SUCCESS:
         return _Outcome.APPLIED
     if found is Answer.FAILED:
         return _Outcome.FAILED
-    if found is Answer.WAITING or _waiting(local, rule):
-        return _Outcome.WAITS
-    return _Outcome.APPLIED if status is None else _Outcome.FAILED
+    return _Outcome.WAITS if found is Answer.WAITING or _waiting(local, rule) else _Outcome.FAILED
 
 
 def _applied(local: LocalProject, rule: ClusterRule, commit: str) -> CheckStatus | None:
@@ -283,9 +285,10 @@ def _next_steps(
             yield f"  see why: gitops request show {request.number}"
         elif outcome is _Outcome.WAITS and (waiting := _waiting(local, rule)):
             yield from (f"  approve: gitops approve {each} --cluster {rule.name}" for each in waiting)
+        elif outcome is _Outcome.WAITS and local.ledger(rule).observe_lock().held:
+            yield f"  another run is at work; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
         elif outcome is _Outcome.WAITS:
-            yield f"  not applied yet; to wait: gitops changeset watch --commit {commit} --cluster {rule.name}"
-            yield "  if no run is at work, the next `gitops bot sweep` on the server applies it"
+            yield f"  nothing is applied to {rule.name}: no hook answered; the next `gitops bot sweep` applies it"
 
 
 def foreign_forge(local: LocalProject) -> str | None:

@@ -48,7 +48,7 @@ def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_b
     assert known.status(failed, "apply") == "failure: nothing is applied; graph_create_failed at graph.extra"
     (record,) = _changesets(known, failed)
     assert record.state is ChangesetState.FAILED
-    said = f"failure: {record.key} failed, nothing of it is applied: graph.extra: graph_create_failed: "
+    said = f"failure: {record.key} failed, nothing of it is applied: graph.extra: graph_create_failed:"
     assert known.status(failed, "changeset").startswith(said)
     comment = known.comment(1)
     for part in (

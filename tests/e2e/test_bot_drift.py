@@ -59,6 +59,7 @@ def test_another_schema_is_proposed_once_and_the_proposal_adopts_it(stage: Stage
     request = stage.loop.request(1)
     assert (request.source, request.target) == (drift_ref(CLUSTER), MAIN)
     assert _schema(stage.loop, request.head) == LIVE
+    assert stage.loop.status(request.head, "plan").startswith("success: 1 change")
     _look(stage)
     assert [r.number for r in stage.loop.book.requests()] == [1]
     assert stage.loop.request(1).head == request.head

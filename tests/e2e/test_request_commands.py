@@ -124,8 +124,17 @@ def test_a_merge_that_another_run_holds_up_waits(loop: Loop) -> None:
     lock = "refs/gitops/locks/brain"
     loop.store.update_refs([RefUpdate(lock, loop.tip(lock), ZERO)])
     assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server)).code == 0
-    (command,) = re.findall(r"to wait: gitops (.+)$", merged.text, re.MULTILINE)
+    (command,) = re.findall(r"another run is at work; to wait: gitops (.+)$", merged.text, re.MULTILINE)
     assert loop.gitops("carol", *shlex.split(command)).code == 0
+
+
+def test_a_merge_that_no_hook_sees_waits(loop: Loop) -> None:
+    loop.move("refs/heads/texts", loop.commit("alice", {"cluster/notes.gq": QUERY}))
+    (loop.server / "hooks" / "post-receive").unlink()
+    merged = loop.gitops("carol", "request", "merge", "1", check=False)
+    assert (merged.code, "no hook answered; the next `gitops bot sweep` applies it" in merged.text) == (3, True)
+    assert loop.gitops("bot", "bot", "sweep", "--repo", str(loop.server)).code == 0
+    assert loop.status(loop.tip(), "apply") == "success: 1 applied"
 
 
 def test_a_comment_is_pushed_and_written_by_the_bot(web: Loop) -> None:

@@ -292,12 +292,12 @@ REQUEST = Command(
             Argument(
                 "--timeout",
                 "TIME",
-                "how long to wait for the apply, if no hook has answered: 90s, 30m (default: 2m)",
+                "how long to wait for the apply while another run is at work: 90s, 30m (default: 2m)",
                 type=duration,
                 default="2m",
             ),
             epilog="exit codes: 0 merged and applied; 1 refused, or the apply failed; 2 wrong usage; 3 merged, and not "
-            "applied completely yet: an approval is missing, or another run is at work",
+            "applied completely yet: an approval is missing, another run is at work, or no hook answered",
             usage_code=2,
         ),
         Command(
