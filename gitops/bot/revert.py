@@ -5,10 +5,16 @@
 2. Going back to an entry replaces what the cluster declares at the head of its branch by what it declared then.
 3. Reverting an entry is a merge of three: from the commit that the entry applied, to what was applied before that commit, on the
    head of the branch. Later changes stay; where they touch the same lines, nothing is proposed.
-4. The result is built from trees, as `gitops.bot.proposal` says.
+4. A schema gets the hints by which its plan renames what was renamed since (`gitops.language.schema.reversal`): the ledger
+   records which schemas followed one another. The three sides are merged without hints, which mean nothing once they are applied.
+5. The result is built from trees, as `gitops.bot.proposal` says.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gitops.audit.walk import entry_ids
 from gitops.bot.project import Project
@@ -17,14 +23,20 @@ from gitops.bot.revert_message import revert_message
 from gitops.bot.scopes import rule_at
 from gitops.config.declaration import CONFIG_FILE
 from gitops.config.gitops_yaml import ClusterRule
-from gitops.config.load import load_desired
+from gitops.config.load import declared_schema, load_desired
 from gitops.config.sound import ContentTree
+from gitops.config.source import normalize
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, IntegrityError, UsageError
 from gitops.git.port import NewCommit, Person
 from gitops.ledger.chain import read_verified_entry
+from gitops.model.address import Kind, schema_address
+from gitops.model.change import Disposition
 from gitops.model.ledger import EntryKind, LedgerEntry
+
+if TYPE_CHECKING:
+    from gitops.language.schema import Schema
 
 _MIN_PREFIX = 7
 _APPLIES = (EntryKind.APPLY, EntryKind.IMPORT)
@@ -71,6 +83,15 @@ def way_back(project: Project, rule: ClusterRule, earlier: EarlierFolder) -> Pro
     base = _head(project, rule)
     old = project.tools.store.commit(base).tree
     new = _with_folder(project, rule, old, earlier)
+    was, now = _schemas(project, rule, new), _schemas(project, rule, old)
+    changed = {graph: file for graph, file in was.items() if graph in now and file[1] != now[graph][1]}
+    if earlier.entry is None:
+        # Of a commit it is not known what was applied of it: its own hints may still count.
+        applied = {graph: _compiled((text, now[graph][1])) for graph, (_, text) in changed.items()}
+        pending = changed
+    else:
+        applied, pending = _applied_since(project, _chain(project, rule), earlier.entry, changed), {}
+    new = _with_hints(project, rule, new, {graph: applied[graph] for graph in changed}, pending)
     message = f"Bring {rule.name} back to {earlier.words}\n"
     return Proposal(rule=rule, base=base, old=old, new=new, message=message)
 
@@ -95,17 +116,26 @@ def reversal(project: Project, rule: ClusterRule, entry: str, person: Person) ->
     earlier = _applied_after(project, chain, number, other_than=source.commit)
     base = _head(project, rule)
     project.fetch_commits(source.commit)
-    undone = _with_folder(project, rule, store.commit(source.commit).tree, earlier)
-    # Only a side of the merge: no ref ever names this commit.
-    side = store.write_commit(
-        NewCommit(undone, (source.commit,), person, f"Entry {number} taken back\n"), signing_key=None
+    before, head = store.commit(source.commit).tree, store.commit(base).tree
+    undone = _with_folder(project, rule, before, earlier)
+    was, now = _schemas(project, rule, undone), _schemas(project, rule, before)
+    changed = {graph: was[graph] for graph in was.keys() & now.keys() if was[graph][1] != now[graph][1]}
+    hinted = {graph: file for graph, file in changed.items() if _has_hints(file[1], now[graph][1])}
+    sides = [_without_hints(project, rule, root, hinted) if hinted else root for root in (before, head, undone)]
+    # Only sides of the merge: no ref ever names these commits.
+    start = store.write_commit(NewCommit(sides[0], (), person, f"Entry {number}\n"), signing_key=None)
+    ours, theirs = (
+        store.write_commit(NewCommit(side, (start,), person, f"Entry {number} taken back\n"), signing_key=None)
+        for side in sides[1:]
     )
-    merged = store.merge(base, side)
+    merged = store.merge(ours, theirs)
     if merged.tree is None:
         detail = f"later changes touch what entry {number} applied, in {', '.join(merged.conflicts[:5])}"
         raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name)
+    applied = _applied_since(project, chain, earlier.entry, hinted) if earlier.entry is not None else {}
+    new = _with_hints(project, rule, merged.tree, applied, _schemas(project, rule, head))
     message = revert_message(rule.name, found)
-    return Proposal(rule=rule, base=base, old=store.commit(base).tree, new=merged.tree, message=message), found
+    return Proposal(rule=rule, base=base, old=head, new=new, message=message), found
 
 
 def _chain(project: Project, rule: ClusterRule) -> tuple[str, ...]:
@@ -164,3 +194,100 @@ def _with_folder(project: Project, rule: ClusterRule, root: str, earlier: Earlie
     files: dict[str, bytes | None] = {**declared_files(was), CONFIG_FILE: earlier.tree.reopened().read(CONFIG_FILE)}
     gone = dict.fromkeys(declared_files(now).keys() - files.keys())
     return project.tools.store.write_files(root, below(rule.path, {**gone, **files}))
+
+
+# -- schemas with the hints of the way back ----------------------------------------------------------------------------
+
+_Files = Mapping[str, tuple[str, bytes]]
+"""The path and the text of the schema of each graph."""
+
+
+def _schemas(project: Project, rule: ClusterRule, root: str) -> _Files:
+    loaded = load_desired(cluster_folder(project, root, rule), applied=True)
+    schemas = (each for each in loaded.resources.values() if each.address.kind is Kind.SCHEMA)
+    return {
+        each.address.name: (normalize(each.path, confined=True), each.content)
+        for each in schemas
+        if each.path and each.content
+    }
+
+
+def _has_hints(*texts: bytes) -> bool:
+    """Whether one of the texts renames something, or did; one that does not parse has none."""
+    from gitops.language.schema.reversal import hints_of
+    from gitops.language.text import LanguageError
+
+    found = False
+    for text in texts:
+        with suppress(LanguageError):
+            found = found or bool(hints_of(text))
+    return found
+
+
+def _without_hints(project: Project, rule: ClusterRule, root: str, graphs: Collection[str]) -> str:
+    """A root tree whose schemas of these graphs have no hints."""
+    from gitops.language.schema.reversal import without_hints
+    from gitops.language.text import LanguageError
+
+    files: dict[str, bytes | None] = {}
+    for graph, (path, text) in _schemas(project, rule, root).items():
+        with suppress(LanguageError):
+            files |= {path: without_hints(text)} if graph in graphs else {}
+    return project.tools.store.write_files(root, below(rule.path, files))
+
+
+def _with_hints(
+    project: Project, rule: ClusterRule, root: str, applied: Mapping[str, Sequence[Schema]], pending: _Files
+) -> str:
+    """A root tree whose schemas have the hints of the way back from those that were `applied`, and those that are `pending`.
+
+    Raises GitopsError `revert_refused` for a schema that is none without what is taken back.
+    """
+    if not applied:
+        return root
+    from gitops.language.schema import compile_schema
+    from gitops.language.schema.reversal import hints_of, reversing_source
+    from gitops.language.text import LanguageError
+
+    files: dict[str, bytes | None] = {}
+    for graph, (path, text) in _schemas(project, rule, root).items():
+        if not applied.get(graph):
+            continue
+        try:
+            own = hints_of(pending[graph][1]) if graph in pending else {}
+            files[path] = reversing_source(compile_schema(text), applied[graph], own)
+        except LanguageError as error:
+            detail = f"later changes need what it takes back: {path} would not compile: {error}"
+            raise GitopsError(Code.REVERT_REFUSED, detail, path=rule.name) from error
+    return project.tools.store.write_files(root, below(rule.path, files))
+
+
+def _applied_since(
+    project: Project, chain: tuple[str, ...], earlier: LedgerEntry, graphs: _Files
+) -> dict[str, tuple[Schema, ...]]:
+    """For each of these graphs the schema at an entry, and those that were applied after it, as far as git has their texts."""
+    store, texts = project.tools.store, {graph: [text] for graph, (_, text) in graphs.items()}
+    for commit_id in chain[earlier.number :] if texts else ():
+        entry = read_verified_entry(store, commit_id).entry
+        changes = {c.resource: c.after for c in entry.changes if c.disposition == Disposition.APPLIED}
+        for graph, found in texts.items():
+            after = changes.get(schema_address(graph)) if entry.kind is EntryKind.APPLY else None
+            if after is None or entry.source is None:
+                continue
+            project.fetch_commits(entry.source.commit)
+            folder = cluster_folder(project, store.commit(entry.source.commit).tree, rule_at(entry.target))
+            if (text := declared_schema(folder, graph, after)) is not None:
+                found.append(text)
+    return {graph: _compiled(found) for graph, found in texts.items()}
+
+
+def _compiled(texts: Iterable[bytes]) -> tuple[Schema, ...]:
+    """The schemas of these texts; one that this release does not take is passed over."""
+    from gitops.language.schema import compile_schema
+    from gitops.language.text import LanguageError
+
+    found: list[Schema] = []
+    for text in texts:
+        with suppress(LanguageError):
+            found.append(compile_schema(text))
+    return tuple(found)

@@ -29,12 +29,17 @@ def revert(options: argparse.Namespace) -> int:
     found, entry = reversal(local.project, rule, options.entry, local.person())
     files = list(local.repository.changed_paths(found.old, found.new))
     form: dict[str, Any] = {"entry": entry.number, "changeset": entry.changeset, "files": files}
-    summary = f"{len(entry.moved)} changes taken back" if files else "nothing of what it applied is left to take back"
+    number = len(entry.moved)
+    summary = (
+        f"{number} change{'' if number == 1 else 's'} taken back"
+        if files
+        else "nothing of what it applied is left to take back"
+    )
     lines = [f"revert entry {entry.number} of {rule.name}: {summary}", *file_lines(local, found)]
     # What the entry saw is known also where the graphs are not.
     before = {c.resource.name: c.seen for c in entry.changes if c.resource in entry.moved and c.seen is not None}
     for graph, seen in before.items() if files else ():
-        lines.append(f" before it, graph {graph} was at version {seen.version}, with {seen.rows} rows")
+        lines.append(f" before it, graph {graph} was at version {seen.version}, with {seen.held}")
     form["before"] = [{"graph": graph, "version": seen.version, "rows": seen.rows} for graph, seen in before.items()]
     if files and not options.dry_run:
         more, parts = propose(local, found, options.branch or f"revert-{rule.name}-{entry.number}", undoes=True)

@@ -16,7 +16,8 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, UsageError
 from gitops.language.schema import Schema, compile_schema
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, plan_down
 from gitops.language.schema.steps import Migration
 from gitops.language.suggest import did_you_mean
 from gitops.language.text import LanguageError

@@ -1,4 +1,4 @@
-"""What the versions of a graph that are kept hold, by their manifests alone: no table is opened.
+"""What the versions of a graph that are kept hold, by their manifests; a table is opened to count the values of a column.
 
 What a migration dropped is in the version before it, until gc or a purge removes that one.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gitops.graph.manifest import find_manifest
+from gitops.core.errors import GitopsError
+from gitops.graph.manifest import TableEntry, find_manifest
 from gitops.graph.port import HeldData, KeptData
 from gitops.graph.snapshot import Snapshot, kept_versions
 
@@ -15,8 +16,17 @@ __all__ = ["find_kept"]
 
 
 def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
-    """The newest version that has rows of each table or column of `names`; versions are read until all are found."""
-    newest, left = snapshot.manifest, set(names)
+    """The newest version that has rows of each table or column of `names` that the newest one of all lacks.
+
+    Versions are read until all are found.
+    """
+    newest = snapshot.manifest
+    rows: dict[str, int | None] = {key: entry.rows for key, entry in newest.tables.items()}
+    for name in names:
+        table, _, column = name.partition(".")
+        if column and table in newest.tables and column in newest.tables[table].fields:
+            rows[name] = _values(snapshot, newest.tables[table], column)
+    left = set(names) - rows.keys()
     purged = {each.path for each in newest.dropped if each.purged}
     held: dict[str, HeldData] = {}
     numbers = list(kept_versions(snapshot.store, snapshot.line))
@@ -30,7 +40,19 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> KeptData:
             entry = tables.get(table)
             if entry is None or not entry.rows or entry.path in purged or (column and column not in entry.fields):
                 continue
-            held[name] = HeldData(n, entry.rows)
+            held[name] = HeldData(n, _values(snapshot, entry, column) if column else entry.rows)
             left.discard(name)
-    rows = {key: entry.rows for key, entry in newest.tables.items()}
     return KeptData(newest.n, rows, held, complete=len(numbers) == newest.n)
+
+
+def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:
+    """How many rows have a value in a column; None where its table does not open here."""
+    try:
+        # The driver is large to import: few plans lead back over a property.
+        from gitops.graph.tables import count_values
+    except ImportError:
+        return None
+    try:
+        return count_values(snapshot.folder, entry, column)
+    except GitopsError:
+        return None

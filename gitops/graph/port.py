@@ -58,22 +58,26 @@ class GraphReading:
 
 @dataclass(frozen=True, slots=True)
 class HeldData:
-    """A version of a graph that has data of a table or a column, and in how many rows of that table."""
+    """A version of a graph that has a table with rows, or a column in one: its rows, or how many of them have a value there.
+
+    `rows` is None where that cannot be counted here.
+    """
 
     version: int
-    rows: int
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class KeptData:
     """What the versions of a graph hold: the newest one, its rows by table (`node:Person`), and where earlier data is.
 
-    `held` has the newest version with rows of each table or column (`node:Person.nick`) that was asked for and found. If all
-    versions are still kept (`complete`), what is not found never had any.
+    Of the columns (`node:Person.nick`) that were asked for, `rows` has how many rows of the newest version have a value there,
+    None where that cannot be counted. `held` has the newest version with rows of each other table or column that was asked for
+    and found. If all versions are still kept (`complete`), what is not found never had any.
     """
 
     version: int
-    rows: Mapping[str, int]
+    rows: Mapping[str, int | None]
     held: Mapping[str, HeldData]
     complete: bool
 

@@ -36,8 +36,8 @@ def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tup
 
 
 def data_names(migration: MigrationPreview) -> frozenset[str]:
-    """The tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds, empty."""
-    return frozenset(name for step in migration.steps if (name := _added(step)) is not None)
+    """The tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds, empty, and the columns that it drops."""
+    return frozenset(name for _, name in _data_steps(migration) if name is not None)
 
 
 def undo_graph(
@@ -84,21 +84,37 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
         words = "what it does is not known: its applied schema cannot be read here"
         yield UndonePart(change.address.name, Undo.UNKNOWN, words)
         return
-    # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
-    newest: dict[str, str] = {}
-    for step in change.migration.steps:
+    for step, data in _data_steps(change.migration):
         match step:
             case {"kind": "unsupported_change", "entity": str(entity), "reason": str(reason)}:
                 yield UndonePart(entity, Undo.IRREVERSIBLE, reason)
+            case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
+                yield from _going(f"type `{name}`", name, f"{kind}:{name}", kept, "its rows")
+            case {"kind": "drop_property", "type_name": str(owner), "property_name": str(name)} if data is not None:
+                yield from _going(f"property `{owner}.{name}`", f"{owner}.{name}", data, kept, "its values")
+            case _ if data is not None:
+                yield from _coming_back(data, kept)
+
+
+def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
+    """The steps, each with the table or column that it adds, or the column that it drops."""
+    # A later step names a type as the earlier schema does; the newest version has it under the name before its rename.
+    newest: dict[str, str] = {}
+    for step in migration.steps:
+        match step:
             case {"kind": "rename_type", "type_kind": kind, "from": str(old), "to": str(new)}:
                 newest[f"{kind}:{new}"] = f"{kind}:{old}"
-            case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
-                yield from _going(f"type `{name}`", name, f"{kind}:{name}", kept)
-            case {"kind": "drop_property", "type_kind": kind, "type_name": str(owner), "property_name": str(name)}:
+                yield step, None
+            case {
+                "kind": "drop_property",
+                "type_kind": ("node" | "edge") as kind,
+                "type_name": owner,
+                "property_name": name,
+            }:
                 table = f"{kind}:{owner}"
-                yield from _going(f"property `{owner}.{name}`", f"{owner}.{name}", newest.get(table, table), kept)
-            case _ if (added := _added(step)) is not None:
-                yield from _coming_back(added, kept)
+                yield step, f"{newest.get(table, table)}.{name}"
+            case _:
+                yield step, _added(step)
 
 
 def _added(step: Mapping[str, object]) -> str | None:
@@ -122,18 +138,30 @@ def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
     if kept is None:
         yield UndonePart(name, Undo.UNKNOWN, f"{what}: which version of the graph has its data is not known here")
     elif (held := kept.held.get(added)) is not None:
-        has = f"has it in {held.rows} rows" if "." in name else f"has {held.rows} rows of it"
+        if held.rows == 0:
+            return
+        if held.rows is None:
+            has = "has it, in how many rows is not known here"
+        elif "." in name:
+            has = f"has a value of it in {_counted(held.rows, 'row')}"
+        else:
+            has = f"has {_counted(held.rows, 'row')} of it"
         words = f"{what}: version {held.version} {has}"
         yield UndonePart(name, Undo.RESTORABLE, words, held.version, held.rows, comes_back="." not in name)
     elif not kept.complete:
         yield UndonePart(name, Undo.LOST, f"{what}: no version that is kept has its data")
 
 
-def _going(what: str, name: str, table: str, kept: KeptData | None) -> Iterator[UndonePart]:
-    """Something that goes with what was written to it since; nothing where it has no rows."""
-    rows = None if kept is None else kept.rows.get(table)
+def _going(what: str, name: str, data: str, kept: KeptData | None, lost: str) -> Iterator[UndonePart]:
+    """Something that goes with what was written to it since, its rows or its values; nothing where it has none."""
+    rows = None if kept is None else kept.rows.get(data)
     if kept is None or rows is None:
-        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many rows have data of it is not known here")
+        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many of {lost} are lost is not known here")
     elif rows:
-        words = f"{what} goes with what {rows} rows have: version {kept.version} keeps it"
-        yield UndonePart(name, Undo.RESTORABLE, words, kept.version, rows)
+        number = f"{_counted(rows, 'row')} of it" if lost == "its rows" else _counted(rows, "value")
+        keeps = f"version {kept.version} keeps {'it' if rows == 1 else 'them'}"
+        yield UndonePart(name, Undo.RESTORABLE, f"{what} goes with {number}: {keeps}", kept.version, rows)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

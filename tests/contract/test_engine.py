@@ -384,8 +384,8 @@ def test_kept_versions_are_found_by_what_they_hold(case: Case) -> None:
     case.make()
     _load(case, "Person", 2, age=7)
     case.migrate(OTHER)
-    found = case.engine.kept_data(case.uri, {"node:Person.age", "node:Person.mail", "edge:Other"})
-    assert (found.version, found.rows, found.complete) == (3, {"node:Person": 2}, True)
+    found = case.engine.kept_data(case.uri, {"node:Person.age", "node:Person.mail", "edge:Other", "node:Person.name"})
+    assert (found.version, found.rows, found.complete) == (3, {"node:Person": 2, "node:Person.name": 2}, True)
     assert found.held == {"node:Person.age": HeldData(2, 2)}
 
 

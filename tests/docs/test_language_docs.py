@@ -13,7 +13,8 @@ from gitops.language.query.params import ParameterCode, ParameterError, coerce_p
 from gitops.language.query.typed import TypedRead
 from gitops.language.rules import RULES
 from gitops.language.schema import PropType, compile_schema
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, plan_down
 from gitops.language.text import LanguageError, LanguageProblem, SourceText
 from tests.docs.examples import Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows

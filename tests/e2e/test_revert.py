@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from gitops.graph import show
+from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.staged import WriteContext
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.e2e.test_scopes import findings
 from tests.support.loop import DELETE_LEGACY, FILES, MAIN, Loop
 from tests.support.loop_data import given, load, rows
@@ -142,3 +146,123 @@ def test_dropped_rows_come_back_in_the_request_that_reverts_the_drop(dropped: Lo
     ]
     assert findings(dropped) == []
     assert "restore.notes" in dropped.gitops("bot", "log", "--cluster", "brain", "--limit", "1", at=dropped.server).text
+
+
+RENAMED = b"""\
+// what we know
+node Note {
+    // what is asked for
+    mark: String?
+    title: String @key
+    text: String?
+}
+
+node Topic {
+    name: String @key
+}
+
+edge About: Note -> Topic {
+    note: String?
+    since: I32?
+}
+"""
+RENAMES = (
+    (b"node Note {", b'node Memo @rename_from("Note") {'),
+    (b"    text: String?\n", b'    body: String? @rename_from("text")\n    extra: I32?\n'),
+    (b"edge About: Note -> Topic", b'edge Covers: Memo -> Topic @rename_from("About")'),
+)
+SPENT = (
+    (b'Memo @rename_from("Note")', b"Memo"),
+    (b'body: String? @rename_from("text")', b"body: String?"),
+    (b"mark: String?", b'label: String? @rename_from("mark")  // seen'),
+    (b"since: I32?", b'from_year: I32? @rename_from("since")'),
+)
+
+
+def _with(text: bytes, *edits: tuple[bytes, bytes]) -> bytes:
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def test_what_was_renamed_keeps_its_data_on_the_way_back(applied: Loop, tmp_path: Path) -> None:
+    """Types, an edge and a property are renamed with other changes; later ones, which rename too, stay."""
+    loop = applied.copied(tmp_path / "loop")
+    query = FILES["cluster/notes.gq"]
+
+    def newest() -> int:
+        listed = loop.gitops("bot", "log", "--cluster", "brain", "--limit", "1", "--json", at=loop.server).text
+        return int(json.loads(listed)["entries"][0]["number"])
+
+    def applies(text: bytes, query: bytes) -> int:
+        loop.move(MAIN, loop.commit("alice", {"cluster/notes.pg": text, "cluster/notes.gq": query}))
+        return newest()
+
+    first = applies(RENAMED, query)
+    load_rows(
+        loop,
+        {"type": "Note", "data": {"title": "a", "text": "one", "mark": "m"}},
+        {"type": "Note", "data": {"title": "b"}},
+        {"type": "Topic", "data": {"name": "t"}},
+        {"edge": "About", "from": "a", "to": "t", "data": {"since": 7}},
+    )
+    entry = applies(_with(RENAMED, *RENAMES), _with(query, (b"Note", b"Memo")))
+    later = _with(_with(RENAMED, *RENAMES), *SPENT)
+    applies(later, _with(query, (b"Note", b"Memo")))
+
+    # The plan back to where it began follows each name through both steps.
+    back = json.loads(
+        loop.gitops("bot", "down", "--to", str(first), "--cluster", "brain", "--json", at=loop.server).text
+    )
+    (schema,) = [each for each in back["changes"] if each["resource"] == "schema.notes"]
+    renamed = {(step["from"], step["to"]) for step in schema["migration"]["steps"] if step["kind"].startswith("rename")}
+    assert renamed == {
+        ("Memo", "Note"),
+        ("Covers", "About"),
+        ("body", "text"),
+        ("label", "mark"),
+        ("from_year", "since"),
+    }
+    assert [each["undo"] for each in back["undoings"]] == ["complete", "complete"]
+
+    loop.gitops("alice", "revert", str(entry))
+    reverted = loop.file(loop.tip(f"refs/heads/revert-brain-{entry}"), "cluster/notes.pg")
+    assert reverted == _with(
+        RENAMED,
+        (b"node Note {", b'node Note @rename_from("Memo") {'),
+        (b"    text: String?\n", b'    text: String? @rename_from("body")\n'),
+        (b"edge About: Note -> Topic", b'edge About: Note -> Topic @rename_from("Covers")'),
+        (b"mark: String?", b'label: String? @rename_from("mark")  // seen'),
+        (b"since: I32?", b'from_year: I32? @rename_from("since")'),
+    )
+    assert "Changes: 2 complete.\n" in loop.comment(1)
+    loop.merge("carol", 1)
+    loop.program("alice", "git", "fetch", "-q", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    assert contents(loop, "Note", "Topic", "About") == [
+        [{"title": "a", "text": "one", "label": "m"}, {"title": "b", "text": None, "label": None}],
+        [{"name": "t"}],
+        [{"note": None, "from_year": 7}],
+    ]
+
+    # What was taken back can be taken back: hints of changes that are applied count no more.
+    loop.gitops("alice", "revert", str(newest()))
+    loop.merge("carol", 2)
+    assert contents(loop, "Memo", "Covers")[0][0] == {"title": "a", "body": "one", "label": "m", "extra": None}
+
+    # A later change that needs the new name is not left without it.
+    text, last = loop.file(loop.tip(), "cluster/notes.pg") or b"", newest()
+    applies(text + b"\nedge Follows: Memo -> Memo\n", _with(query, (b"Note", b"Memo")))
+    refused = loop.gitops("alice", "revert", str(last), check=False)
+    assert (refused.code, "revert_refused" in refused.text, "`Memo`" in refused.text) == (1, True, True), refused.text
+
+
+def load_rows(loop: Loop, *records: dict[str, object]) -> None:
+    lines = "\n".join(map(json.dumps, records)).encode()
+    load_records(LoadRequest(str(loop.graph("notes")), io.BytesIO(lines)), WriteContext(SystemClock(), RandomIds()))
+
+
+def contents(loop: Loop, *types: str) -> list[list[dict[str, object]]]:
+    """The properties of the rows of types, without what the engine adds."""
+    found = [show.read_rows(str(loop.graph("notes")), name, 9) for name in types]
+    return [[{k: v for k, v in row.items() if k not in ("id", "src", "dst")} for row in each] for each in found]

@@ -25,7 +25,8 @@ from gitops.language.lint import lint_queries
 from gitops.language.query import check_query, parse_queries
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.schema import Schema, compile_schema, schema_from_ir
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, plan_down
 from gitops.language.schema.types import Catalog
 from gitops.language.text import LanguageError, SourceText
 from gitops.language.yaml import YamlError, parse_yaml, to_plain

@@ -8,7 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gitops.language.schema import compile_schema, schema_from_ir
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, plan_down
 from gitops.language.schema.steps import DropProperty, RenameProperty, RenameType, Reversibility
 from gitops.language.text import LanguageError
 from tests.support.evolution import evolve, revisions, shape

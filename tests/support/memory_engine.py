@@ -125,11 +125,12 @@ class MemoryEngine:
         return frozenset(self._deleted.get((uri, incarnation), ()))
 
     def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
-        """Every table counts all rows of the graph."""
+        """Every table counts all rows of the graph, and every column has a value in each."""
         graph, held = self._opened(uri), dict[str, HeldData]()
+        known = _names(graph.source or b"")
         for version, source, rows in graph.earlier:
-            held |= {name: HeldData(version, rows) for name in names if rows and name in _names(source)}
-        tables = table_keys(accept_schema(graph.source or b"").catalog)
+            held |= {name: HeldData(version, rows) for name in set(names) - known if rows and name in _names(source)}
+        tables = table_keys(accept_schema(graph.source or b"").catalog) | known.intersection(names)
         return KeptData(graph.version, dict.fromkeys(tables, graph.rows), held, complete=True)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:

@@ -19,7 +19,7 @@ from gitops.graph.maintenance import PreviewReport, StepEffect
 from gitops.graph.manifest import TableEntry
 from gitops.graph.snapshot import ReadTarget, Snapshot, accept_schema, find_root, open_snapshot
 from gitops.graph.staged import WriteContext
-from gitops.graph.tables import open_table
+from gitops.graph.tables import count_values, open_table
 from gitops.language.schema import TypeKind
 from gitops.language.schema.steps import (
     AddProperty,
@@ -100,9 +100,6 @@ def _rows(base: Snapshot, source: Mapping[str, str], step: MigrationStep) -> int
             entry = base.manifest.tables.get(source.get(f"{kind.value}:{name}", ""))
         case _:
             return None
-    if entry is None or not isinstance(step, DropProperty) or not entry.rows:
+    if entry is None or not isinstance(step, DropProperty):
         return None if entry is None else entry.rows
-    # A filter as text: the driver accepts no other for a table with lists of times or of unsigned numbers.
-    lost = f"`{step.property_name}` is not null"
-    scanner = open_table(base.folder, entry).scanner(columns=[], filter=lost, with_row_id=True)
-    return call_driver(entry.path, scanner.count_rows)
+    return count_values(base.folder, entry, step.property_name)

@@ -14,11 +14,7 @@ A constraint of one property has two forms: short, behind the property, or in th
 the body. A constraint that stays keeps its form: the reference compiler keeps the two apart, and so the annotations of stored
 schemas. Only an index may become short, and is then added.
 
-The author writes the hints for the forward migration. The accepted text has no hints for the reverse one, and planning
-towards it would drop and add what a rename could keep. So a reverse migration is planned towards the accepted form with
-the inverse hints of the renames that the migration makes. Such a hint always has a place: neither name of a rename is on
-both sides. Steps that cannot be reversed are unsupported changes there too. No step brings rows back: a dropped type or
-property that is added again is empty.
+The way back is planned towards a text with the inverse hints, which `reversal` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +31,6 @@ from gitops.language.schema.ir import (
     IrNode,
     IrProperty,
     SchemaIR,
-    sorted_annotations,
 )
 from gitops.language.schema.types import ConstraintKind, TypeKind
 
@@ -45,10 +40,11 @@ if TYPE_CHECKING:
     from gitops.language.schema.compile import Schema
 
 _DOCUMENTING = frozenset({"description", "instruction"})
-_HINT = "rename_from"
-_PLANNED_ELSEWHERE = frozenset({_HINT, *SHORTHANDS, *_DOCUMENTING})
-_Item = TypeVar("_Item", bound="IrNode | IrEdge | IrProperty")
-_Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
+RENAME_HINT = "rename_from"
+"""The annotation that says what a type or a property was called before."""
+
+_PLANNED_ELSEWHERE = frozenset({RENAME_HINT, *SHORTHANDS, *_DOCUMENTING})
+_Item = TypeVar("_Item", bound="IrInterface | IrNode | IrEdge | IrProperty")
 
 
 def plan_migration(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
@@ -73,24 +69,6 @@ def empties(accepted: Schema | SchemaIR, migration: steps.Migration) -> bool:
     nodes = {each.name for each in _canonical(accepted).nodes}
     dropped = {s.name for s in migration.steps if isinstance(s, steps.DropType) and s.type_kind is TypeKind.NODE}
     return bool(nodes) and nodes <= dropped
-
-
-def plan_down(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> steps.Migration:
-    """Plan the steps back to `accepted` after the migration from `accepted` to `desired`.
-
-    The result is supported if all of the migration can be reversed; otherwise it still lists the steps that can.
-    """
-    return plan_migration(desired, _with_inverse_hints(accepted, desired))
-
-
-def down_source(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> bytes:
-    """The text of `accepted` with the hints that make its plan against `desired` the one of `plan_down`.
-
-    It is printed from the canonical form, so layout and comments are not those of the author.
-    """
-    from gitops.language.schema.printer import print_schema
-
-    return print_schema(_with_inverse_hints(accepted, desired).to_json()).encode("utf-8")
 
 
 def _canonical(schema: Schema | SchemaIR) -> SchemaIR:
@@ -123,6 +101,11 @@ def _pair(
         else:
             bad_hints[each.name] = f"there is no `{hint}` to rename"
     return matches, renames, bad_hints
+
+
+def paired(accepted: Sequence[_Item], desired: Sequence[_Item]) -> Mapping[str, str]:
+    """The desired name by accepted name of the items that stay."""
+    return _pair(accepted, desired, {})[1]
 
 
 class _MigrationPlanner:
@@ -280,8 +263,10 @@ class _MigrationPlanner:
 
 
 def _hint(item: _Item) -> str | None:
-    """What the item was called before, as its author says."""
-    return next((note.value for note in item.annotations if note.name == _HINT), None)
+    """What the item was called before, as its author says; interfaces have no hint."""
+    if isinstance(item, IrInterface):
+        return None
+    return next((note.value for note in item.annotations if note.name == RENAME_HINT), None)
 
 
 def _renamed(rule: IrConstraint, renames: Mapping[str, str]) -> IrConstraint:
@@ -307,38 +292,3 @@ def _metadata(annotations: Iterable[IrAnnotation]) -> tuple[steps.MetadataAnnota
     return tuple(
         steps.MetadataAnnotation(each.name, each.value or "") for each in annotations if each.name in _DOCUMENTING
     )
-
-
-def _with_inverse_hints(accepted: Schema | SchemaIR, desired: Schema | SchemaIR) -> SchemaIR:
-    """The accepted form with the inverse hints in place of its own, which a plan has used already."""
-    form = _canonical(accepted)
-    types: dict[tuple[TypeKind, str], str] = {}
-    fields: dict[tuple[TypeKind, str, str], str] = {}
-    for step in plan_migration(form, desired).steps:
-        if isinstance(step, steps.RenameType):
-            types[step.type_kind, step.from_] = step.to
-        elif isinstance(step, steps.RenameProperty):
-            fields[step.type_kind, step.type_name, step.from_] = step.to
-
-    def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
-        renamed = types.get((kind, declared.name))
-        owner = renamed or declared.name
-        properties = tuple(
-            each._replace(annotations=_with_hint(each.annotations, fields.get((kind, owner, each.name))))
-            for each in declared.properties
-        )
-        if isinstance(declared, IrInterface):
-            return declared._replace(properties=properties)
-        return declared._replace(properties=properties, annotations=_with_hint(declared.annotations, renamed))
-
-    return SchemaIR(
-        tuple(hinted(TypeKind.INTERFACE, each) for each in form.interfaces),
-        tuple(hinted(TypeKind.NODE, each) for each in form.nodes),
-        tuple(hinted(TypeKind.EDGE, each) for each in form.edges),
-    )
-
-
-def _with_hint(notes: tuple[IrAnnotation, ...], renamed: str | None) -> tuple[IrAnnotation, ...]:
-    """The annotations with the hint that names `renamed` in place of any other."""
-    hint = [] if renamed is None else [IrAnnotation(_HINT, renamed)]
-    return sorted_annotations([*(each for each in notes if each.name != _HINT), *hint])

@@ -12,9 +12,11 @@ from gitops.core.errors import GitopsError
 from gitops.graph import show
 from gitops.graph.engine import LanceEngine
 from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.port import HeldData
 from gitops.graph.staged import WriteContext
 from gitops.language.schema import compile_schema
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, plan_down
 from gitops.language.schema.steps import Reversibility
 from tests.support.clock import FixedClock
 from tests.support.ids import SequentialIds
@@ -91,6 +93,17 @@ def test_what_is_lost_comes_back_empty_and_stays_in_the_older_version(uri):
     assert after["Q"] == before["Q"]
     assert after["E"] == []
     assert contents(uri, version=2) == before
+
+
+def test_values_are_counted_and_not_rows(uri):
+    """Two rows: one has a value of each, and a property that nobody filled has none."""
+    engine = LanceEngine(CLOCK, IDS)
+    assert engine.kept_data(uri, {"node:P.age", "node:P.k"}).rows == {
+        "node:P": 2, "node:Q": 1, "edge:E": 1, "node:P.age": 1, "node:P.k": 2,
+    }  # fmt: skip
+    migrate(uri, BASE.replace("age: I32?", "more: [String]?").encode())
+    found = engine.kept_data(uri, {"node:P.age", "node:P.more"})
+    assert (found.held, found.rows["node:P.more"]) == ({"node:P.age": HeldData(2, 1)}, 0)
 
 
 def test_what_is_irreversible_is_refused_on_the_way_back(uri):

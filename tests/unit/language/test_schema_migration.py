@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gitops.language.schema import TypeKind, compile_schema, schema_from_ir
-from gitops.language.schema.migration import down_source, plan_down, plan_migration
+from gitops.language.schema.migration import plan_migration
+from gitops.language.schema.reversal import down_source, hints_of, plan_down, reversing_source, without_hints
 from gitops.language.schema.steps import (
     AddIndex,
     AddType,
@@ -27,6 +28,7 @@ from gitops.language.text import LanguageError
 from tests.support.cases import read_yaml
 
 DATA = Path(__file__).parents[2] / "data" / "languages" / "schema"
+REVERSALS = read_yaml(DATA / "reversals.yaml")
 CASES = [case for path in sorted(DATA.glob("migrations*.yaml")) for case in read_yaml(path)]
 
 
@@ -63,6 +65,16 @@ def test_the_way_back(case):
     accepted, desired = (compile_schema(case[side].encode()) for side in ("accepted", "desired"))
     assert_steps(plan_down(accepted, desired), case["down"])
     assert_steps(plan_migration(desired, compile_schema(down_source(accepted, desired))), case["down"])
+
+
+@pytest.mark.parametrize("case", REVERSALS, ids=lambda case: case["name"])
+def test_the_text_back_has_the_hints_that_keep_what_was_renamed(case):
+    applied = [compile_schema(text.encode()) for text in case["applied"]]
+    pending = hints_of(case.get("pending", "").encode())
+    found = reversing_source(compile_schema(case["target"].encode()), applied, pending)
+    assert found.decode() == case["source"]
+    assert [step.kind for step in plan_migration(applied[-1], compile_schema(found)).steps] == case["steps"]
+    assert hints_of(without_hints(found)) == {}
 
 
 def test_every_class_and_every_kind_of_step_has_a_case():

@@ -12,7 +12,25 @@ from gitops.model.undo import Undo
 from gitops.plan.undo import data_names, undo_graph, undoings
 
 SCHEMA, GRAPH, QUERY = Address("schema.g"), Address("graph.g"), Address("query.g.q")
-KEPT = KeptData(9, {"node:New": 3, "node:Old": 4, "node:Empty": 0}, {"node:Gone": HeldData(7, 5)}, complete=False)
+KEPT = KeptData(
+    9,
+    {
+        "node:New": 3,
+        "node:Old": 4,
+        "node:Empty": 0,
+        "node:Old.x": 2,
+        "node:Old.one": 1,
+        "node:Old.none": 0,
+        "node:Old.wide": None,
+    },
+    {
+        "node:Gone": HeldData(7, 5),
+        "node:Old.gone": HeldData(7, 1),
+        "node:Old.null": HeldData(7, 0),
+        "node:Old.far": HeldData(7, None),
+    },
+    complete=False,
+)
 WHOLE = KeptData(9, {}, {}, complete=True)
 
 
@@ -49,9 +67,46 @@ RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Olde
             "type `Gone` comes back empty: which version of the graph has its",
         ),
         (_property("add_property", "Gone", "nick"), KEPT, "lost", "property `Gone.nick` comes back empty: no version"),
-        (_step("drop_type", "New"), KEPT, "restorable", "type `New` goes with what 3 rows have: version 9 keeps it"),
+        (
+            _property("add_property", "Old", "gone"),
+            KEPT,
+            "restorable",
+            "property `Old.gone` comes back empty: version 7 has a value of it in 1 row",
+        ),
+        (_property("add_property", "Old", "null"), KEPT, "complete", ""),
+        (
+            _property("add_property", "Old", "far"),
+            KEPT,
+            "restorable",
+            "property `Old.far` comes back empty: version 7 has it, in how many rows is not known here",
+        ),
+        (_step("drop_type", "New"), KEPT, "restorable", "type `New` goes with 3 rows of it: version 9 keeps them"),
         (_step("drop_type", "Empty"), KEPT, "complete", ""),
-        (_property("drop_property", "Older", "x"), KEPT, "restorable", "property `Older.x` goes with what 4 rows have"),
+        (
+            _property("drop_property", "Older", "x"),
+            KEPT,
+            "restorable",
+            "property `Older.x` goes with 2 values: version 9 keeps them",
+        ),
+        (
+            _property("drop_property", "Older", "one"),
+            KEPT,
+            "restorable",
+            "property `Older.one` goes with 1 value: version 9 keeps it",
+        ),
+        (_property("drop_property", "Older", "none"), KEPT, "complete", ""),
+        (
+            _property("drop_property", "Older", "wide"),
+            KEPT,
+            "unknown",
+            "property `Older.wide` goes: how many of its values are lost is not known here",
+        ),
+        (
+            _step("drop_type", "New"),
+            None,
+            "unknown",
+            "type `New` goes: how many of its rows are lost is not known here",
+        ),
         (_step("update_type_metadata", "Old"), None, "complete", ""),
         ({"kind": "unsupported_change", "entity": "node:Old", "reason": "why"}, KEPT, "irreversible", "why"),
     ],
@@ -82,9 +137,12 @@ def test_what_comes_back_and_whether_it_can_be_undone_have_different_words():
     assert {each.value for each in Undo} & {each.value for each in Tier} == {"irreversible"}
 
 
-def test_what_a_migration_adds_is_asked_for():
-    names = data_names(MigrationPreview(True, (_step("add_type", "A"), _property("add_property", "B", "c"), RENAME)))
-    assert names == {"node:A", "node:B.c"}
+def test_what_a_migration_adds_and_the_columns_that_it_drops_are_asked_for():
+    drop = _property("drop_property", "Older", "x")
+    names = data_names(
+        MigrationPreview(True, (_step("add_type", "A"), _property("add_property", "B", "c"), RENAME, drop))
+    )
+    assert names == {"node:A", "node:B.c", "node:Old.x"}
 
 
 def test_the_order_of_undoing_is_that_of_doing_turned_around():
