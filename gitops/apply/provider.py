@@ -127,7 +127,8 @@ class ClusterProvider:
         work, intent = self._work, self._work.intents[node.id]
         if intent.incarnation is None or intent.max_rows is None or intent.fence is None:
             raise BugError(f"the delete of {graph} is not bound to a graph")
-        order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids)
+        seen = intent.observed_manifest_version
+        order = DeleteOrder(intent.incarnation, intent.max_rows, intent.fence, intent.approval_ids, seen)
         uri, armed = work.graph_uri(graph), intent.operation_id in work.armed
         self._arm(intent)
         # It is armed by the commit: before that, the delete is still planned after a refusal.

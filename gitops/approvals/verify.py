@@ -67,6 +67,7 @@ REFUSALS = frozenset(
         Code.APPROVAL_DATA_UNKNOWN,
         Code.APPROVAL_OTHER_GRAPH,
         Code.APPROVAL_DATA_GREW,
+        Code.APPROVAL_DATA_REPLACED,
         Code.APPROVAL_QUORUM,
     }
 )
@@ -106,7 +107,8 @@ class ApprovalNeed:
     `version` is that of the entry which uses the approval. `digest` is that of the change, where its steps are not at hand;
     `moved` says that an entry after the one that the approval names changed the resource. `at` is the time at that position;
     `consumed` are the ids of consumed approvals, `revoked` the ids and approvers of revoked ones (None: any); `authors` are the
-    authors of the change, `unknown` says why there may be further ones. `forge` is the kind of the forge in use.
+    authors of the change, `unknown` says why there may be further ones. `forge` is the kind of the forge in use. `replaced` is as
+    in `data_refusal`.
     """
 
     target: ClusterTarget
@@ -123,6 +125,7 @@ class ApprovalNeed:
     moved: bool = False
     unknown: tuple[str, ...] = ()
     forge: str = ""
+    replaced: int | str = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,7 @@ def _data(case: _Case) -> _Refusal | None:
     """Step 8; the first release knew nothing of data."""
     if case.need.version < WITH_ORIGINS:
         return None
-    return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth)
+    return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
 
 
 def _form_problem(

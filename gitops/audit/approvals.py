@@ -58,6 +58,7 @@ def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
             problem = next(iter(verification.diagnostics))
             raise IntegrityError(Code.LEDGER_CHANGE_UNAPPROVED, f"{problem.code}: {problem.message}")
         consumed = walk.consumed.setdefault(use.approval_id, ConsumedApproval(verification, found.entry.number))
+        _note_data(walk, found, verification)
         for evidence in walk.revocations.get(use.approval_id, ()):
             _check_revocation(walk, found, consumed, evidence)
         accepted.setdefault(use.resource, []).append(verification)
@@ -68,6 +69,20 @@ def approved_addresses(walk: Walk, found: VerifiedEntry) -> frozenset[str]:
         for resource, each in accepted.items()
         if select_quorum(each, quorum.needed(_met(found, listed[Address(resource)])))
     )
+
+
+def _note_data(walk: Walk, found: VerifiedEntry, verification: ApprovalVerification) -> None:
+    """Note an approval of data that was used for another version than its approver saw: no audit can compare their rows."""
+    statement, approval = verification.evidence.statement, verification.evidence.approval
+    listed = next((c for c in found.entry.changes if approval is not None and c.resource == approval.resource), None)
+    if listed is None or not _is_applied(listed) or found.entry.kind is not EntryKind.APPLY:
+        return
+    was, now = None if statement is None else statement.seen, listed.seen
+    if was is not None and now is not None and was.version != now.version:
+        what = (
+            f"entry {found.entry.number}: {listed.operation} {listed.resource}: {verification.principal} saw {was.held}"
+        )
+        walk.notes.append(f"{what} in version {was.version}; applied to {now.held} in version {now.version}")
 
 
 def asked(found: VerifiedEntry, met: Collection[GateName]) -> str:

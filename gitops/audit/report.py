@@ -9,16 +9,21 @@ from types import MappingProxyType
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.model.address import Address
+from gitops.model.change import Seen
 from gitops.model.ledger import ApprovalUse, DebtSettlement, LedgerEntry
 from gitops.model.trust import RuleChange
 
 
 @dataclass(frozen=True, slots=True)
 class UsedApproval:
-    """An approval that an entry used; `result` is `good`, or the code of the step that refuses it."""
+    """An approval that an entry used; `result` is `good`, or the code of the step that refuses it.
+
+    `seen` is the graph that its approver saw, where the change is one of data.
+    """
 
     use: ApprovalUse
     result: str
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True, slots=True)

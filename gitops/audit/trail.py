@@ -82,7 +82,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
     return LogRecord(
         commit_id,
         found.entry,
-        tuple(UsedApproval(use, _approval_result(reader, use, position)) for use in found.entry.approvals),
+        tuple(_used_approval(reader, use, position) for use in found.entry.approvals),
         settlements=tuple(_used_countersignature(reader, each, debts_before, position) for each in found.entry.settled),
         owed=tuple(debt.approval_id for debt in debts_after),
         rules=rule_changes(trust_address(found.entry.target.cluster), found.before, found.after),
@@ -102,13 +102,14 @@ def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> froze
     return republished_queries(((each.resource, each.before, each.after) for each in entry.changes), read)
 
 
-def _approval_result(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> str:
-    """`good`, or the code of the refusal."""
+def _used_approval(reader: GitReader, use: ApprovalUse, position: LedgerPosition) -> UsedApproval:
     try:
         verification = verify_used_approval(reader, use, position)
     except GitopsError as error:
-        return error.code
-    return "good" if verification.accepted else verification.diagnostics.codes()[0]
+        return UsedApproval(use, error.code)
+    result = "good" if verification.accepted else verification.diagnostics.codes()[0]
+    statement = verification.evidence.statement
+    return UsedApproval(use, result, None if statement is None else statement.seen)
 
 
 def _used_countersignature(

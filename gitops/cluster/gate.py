@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import field, replace
 from datetime import datetime
 
+from gitops.approvals.data import data_refusal
 from gitops.approvals.decisions import (
     DecisionVerification,
     debt_of,
@@ -38,10 +39,13 @@ from gitops.core.errors import RemoteError
 from gitops.ledger.port import ApprovalListing, LedgerReader, LedgerView
 from gitops.model.address import Address
 from gitops.model.approval import DOCUMENT_LIFETIME, Approval, ApprovalEvidence
-from gitops.model.change import Change
+from gitops.model.change import Change, Seen
 from gitops.model.ledger import ApprovalUse, Debt, DebtSettlement, LedgerState
 from gitops.model.resource import DesiredState
-from gitops.model.trust import TrustRoot
+from gitops.model.trust import DataGrowth, TrustRoot
+
+CountReplaced = Callable[[Change, Seen | None], int | str]
+"""How many of the rows that an approver saw were replaced since, or why that cannot be known; 0 where no graph is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +97,20 @@ def accept_approvals(
     at: datetime,
     governance: Governance | None,
     problems: Diagnostics,
+    replaced: CountReplaced = lambda _change, _seen: 0,
 ) -> AcceptedApprovals:
     """Collect the approvals that count for those of the changes that are gated; refused ones become warnings in `problems`.
 
     Of a gate that is open nothing is reported. `changes` have their tiers, migrations and data. `state` is that of the view, or
-    what recovery made of it.
+    what recovery made of it. `replaced` is asked only about approvals that count otherwise.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
     consumed, by_address = frozenset(state.approval_records), {c.address: c for c in changes if c.tier is not None}
     if governance is None:
         unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
-        return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems))
+        return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems, replaced))
+
     trust = view.trust or governance.trust
     relevant = list(_relevant(listing, by_address, consumed, governance))
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)
@@ -127,7 +133,7 @@ def accept_approvals(
             unknown=authors.unknown,
             forge=governance.forge,
         )
-        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust))
+        verified.append(_verify(ledger, _with_changed_files(evidence, governance), need, trust, replaced))
     earlier = read_earlier_debts(listing, view, governance, at)
     _report_refused_decisions(earlier.refused, problems)
     needed = {a: trust.quorum(governance.target.environment).needed(c.gates) for a, c in by_address.items()}
@@ -146,13 +152,15 @@ def accept_approvals(
 
 
 def _verify(
-    ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot
+    ledger: LedgerReader, evidence: ApprovalEvidence, need: ApprovalNeed, trust: TrustRoot, replaced: CountReplaced
 ) -> ApprovalVerification:
-    """Verify; the entries since are read only for approvals that count otherwise, since any account can push an old commit."""
+    """Verify; entries and rows since are read only for approvals that count otherwise: any account can push an old commit."""
     found, statement = verify_approval(evidence, need, trust), evidence.statement
-    if found.accepted and statement is not None and need.change.address in ledger.moved_since(statement.ledger_head):
-        return verify_approval(evidence, replace(need, moved=True), trust)
-    return found
+    if not found.accepted or statement is None:
+        return found
+    moved = need.change.address in ledger.moved_since(statement.ledger_head)
+    known = replace(need, moved=moved, replaced=0 if moved else replaced(need.change, statement.seen))
+    return found if known == need else verify_approval(evidence, known, trust)
 
 
 def _report_pending(governance: Governance, gated: Iterable[Change], problems: Diagnostics) -> None:
@@ -247,18 +255,29 @@ def _opened(counted: Iterable[_Counted], needed: Mapping[Address, int]) -> froze
 
 
 def _fresh_documents(
-    unused: Iterable[Approval], addresses: Container[Address], at: datetime, problems: Diagnostics
+    unused: Iterable[Approval],
+    changes: Mapping[Address, Change],
+    at: datetime,
+    problems: Diagnostics,
+    replaced: CountReplaced,
 ) -> tuple[Approval, ...]:
     """The approvals of a ledger folder that count at a time: for seven days from the date in them, which may be wrong.
 
-    Those of `addresses` that have expired become warnings.
+    Those of `changes` that have expired, or whose rows were replaced, become warnings.
     """
     found = []
     for approval in unused:
-        given = parse_timestamp(approval.created_at)
+        given, change = parse_timestamp(approval.created_at), changes.get(approval.resource)
         if given is not None and abs(at - given) < DOCUMENT_LIFETIME:
-            found.append(approval)
-        elif approval.resource in addresses:
+            number = 0 if change is None else replaced(change, approval.seen)
+            refusal = data_refusal(change, approval.seen, DataGrowth(), number) if change and number else None
+            if refusal is None:
+                found.append(approval)
+            else:
+                code, detail = refusal
+                text = f"approval {approval.approval_id}: {detail}"
+                problems.add(code, approval.resource, text, severity=Severity.WARNING)
+        elif approval.resource in changes:
             dated = "has no time" if given is None else f"is of {approval.created_at}, more than 7 days from now"
             detail = f"approval {approval.approval_id} {dated}; approve again"
             problems.add(Code.APPROVAL_EXPIRED, approval.resource, detail, severity=Severity.WARNING)

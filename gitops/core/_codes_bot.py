@@ -198,6 +198,9 @@ approval_data_unknown | W | it is not known which data an approval covers
 approval_data_grew | W | the graph has grown since it was approved
   rows were loaded after the approval, more than approvals.data_growth permits
   -> look at the new rows: gitops graph show GRAPH; then approve again: gitops approve ADDRESS
+approval_data_replaced | W | the rows that an approver saw were replaced
+  rows were changed, or others took their place, after the approval, more than approvals.data_growth.percent permits
+  -> look at the rows: gitops graph show GRAPH; record them: gitops refresh; then approve again: gitops approve ADDRESS
 approval_other_graph | W | an approval is for an earlier graph of this name
   the graph was deleted and created again, or exchanged, after the approval
   -> look at the new graph: gitops graph show GRAPH; then approve again: gitops approve ADDRESS

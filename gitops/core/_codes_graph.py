@@ -35,6 +35,9 @@ graph_restore_refused | E | rows cannot be restored from this version
 graph_grown | E | the graph has more rows than the approvals permit
   rows were loaded after the approval; approvals.data_growth says how many may be
   -> record the rows: gitops refresh; then approve again: gitops approve ADDRESS
+graph_rows_replaced | E | rows of the graph were replaced since its approvals were checked
+  rows were changed, or others took their place, while the run was at work
+  -> stop what writes to the graph; record the rows: gitops refresh; then approve again: gitops approve ADDRESS
 graph_restored | E | a deleted graph was restored from a backup
   the approval deleted this very graph before; it permits that once
   -> to delete it again, approve again: gitops approve ADDRESS; to keep it, declare it in cluster.yaml

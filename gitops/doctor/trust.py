@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig
 from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
-from gitops.model.trust import TrustRoot
+from gitops.model.trust import DataGrowth, TrustRoot
 
 _SOON = timedelta(days=30)
 
@@ -46,6 +46,7 @@ def trust_findings(
         yield good("trust.expiring", "no key expires within 30 days")
     yield from _roles(trust, _people_with_key(trust, now), path)
     yield from _lines(trust, path)
+    yield _data_growth(trust)
     yield _own_key(trust, now, own_key, f"add its line to {path}", serves=serves)
 
 
@@ -121,6 +122,18 @@ def _lines(trust: TrustRoot, path: str) -> Iterator[DoctorFinding]:
         yield warning("trust.namespaces", detail, f'{path}: namespaces="git" on each line', path)
     else:
         yield good("trust.namespaces", "every key is valid only for git", path)
+
+
+def _data_growth(trust: TrustRoot) -> DoctorFinding:
+    """Whether an approval may cover many more rows than its approver saw; a number that was chosen is taken as meant."""
+    growth = trust.data_growth
+    if growth != DataGrowth():
+        return good(
+            "trust.data-growth", f"an approval covers at most {growth.allowed(1000) - 1000:,} rows more than 1,000"
+        )
+    detail = f"an approval for a graph of 5 rows covers up to {growth.allowed(5):,} rows"
+    fix = f"{CONFIG_FILE}, approvals: data_growth: {{percent: {growth.percent}, rows: 0}}; the change needs an approval"
+    return warning("trust.data-growth", detail, fix)
 
 
 def _own_key(trust: TrustRoot, now: datetime, own_key: str | None, fix: str, *, serves: bool) -> DoctorFinding:

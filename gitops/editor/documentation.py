@@ -177,8 +177,8 @@ approvals.environments.*.lossy | How many people have to approve what removes ty
 approvals.environments.*.widening | How many people have to approve a policy that permits more in a class of `widening`, 1 to 20.
 approvals.widening | The classes of permissions whose gain by a change of a policy needs an approval. Default: none.
 approvals.data_growth | How many more rows than its approver saw an approval of a change of data covers.
-approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000. Default: 10.
-approvals.data_growth.rows | In rows. Default: 1000.
+approvals.data_growth.percent | In percent of the rows that were seen, 0 to 1000; no more may be replaced, either. Default: 10.
+approvals.data_growth.rows | In rows, for growth alone. Default: 1000. With 0, only the percentage counts.
 apply | How merges are applied.
 apply.parallel | How many changes are carried out at once, 1 to 64. Default: 1, and 16 if the data is in a bucket.
 apply.fail_fast | Whether nothing new is started after the first failure. Default: false.

@@ -2,8 +2,9 @@
 
 1. At an absent root only what an interrupted delete of this incarnation left is removed.
 2. The root is leased, and must hold the incarnation that the order names.
-3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits, or if
-   one of its approvals deleted this incarnation before: then a backup was restored.
+3. The order is refused if an operation with a higher fence was here, if the graph has more rows than the order permits, if rows
+   were replaced since the version at which its approvals were checked, or if one of its approvals deleted this incarnation
+   before: then a backup was restored.
 4. The version `delete` is published on top of the version that was looked at. This is the point of no return. A writer that
    published in between wins, and the steps begin again; every later writer loses, and the graph does not open any more.
 5. A marker beside the root records by which approvals the incarnation was deleted.
@@ -17,12 +18,13 @@ from functools import partial
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.errors import ConflictError, GitopsError
+from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
 from gitops.documents.forms import TEXT, ULID, list_of, record
 from gitops.graph.forms import TIME, graph_document, number, read_document
 from gitops.graph.manifest import DELETE, FENCE, Manifest
 from gitops.graph.port import DeleteOrder, Existence
+from gitops.graph.replaced import replaced_rows
 from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import Snapshot, find_root, held_rows, open_newest
 from gitops.graph.staged import StagedVersion, WriteContext, retry_until_published
@@ -157,11 +159,31 @@ def _check_order(snapshot: Snapshot, order: DeleteOrder) -> None:
     if rows > order.max_rows:
         detail = f"{place} has {rows:,} rows, and the approvals permit to delete at most {order.max_rows:,}"
         raise GitopsError(Code.GRAPH_GROWN, detail, path=place)
+    if order.version is not None:
+        _check_rows(snapshot, order.version)
     known = _read_marker(snapshot.root, order.incarnation)
     used = () if known is None else sorted(set(known.approvals) & set(order.approvals))
     if known is not None and used:
         detail = f"approval {used[0]} deleted this graph at {known.at}, and it was restored since"
         raise GitopsError(Code.GRAPH_RESTORED, detail, path=place)
+
+
+def _check_rows(snapshot: Snapshot, since: int) -> None:
+    """The part of step 3 that is about rows which were there; a version that cannot be compared refuses, too."""
+    place = snapshot.root.location
+    try:
+        replaced = replaced_rows(snapshot, since)
+    except RemoteError:
+        raise
+    except GitopsError as error:
+        detail = f"it is not known whether rows of {place} were replaced since version {since}: {error.detail}"
+        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place) from error
+    if replaced:
+        were = "was" if replaced == 1 else "were"
+        detail = (
+            f"of the rows of {place} in version {since}, {replaced:,} {were} replaced after the approvals were checked"
+        )
+        raise GitopsError(Code.GRAPH_ROWS_REPLACED, detail, path=place)
 
 
 def _key(root: GraphRoot, incarnation: str) -> str:

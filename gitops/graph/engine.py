@@ -28,6 +28,7 @@ from gitops.graph.port import (
     RestoreOrder,
 )
 from gitops.graph.presence import existence
+from gitops.graph.replaced import replaced_rows
 from gitops.graph.snapshot import Snapshot, accept_schema, find_root, held_rows, open_snapshot, unreadable
 from gitops.graph.staged import StagedGraph, StagedVersion, WriteContext, require_no_branches
 from gitops.storage.parallel import in_parallel
@@ -101,6 +102,10 @@ class LanceEngine:
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
             return find_kept(snapshot, names)
+
+    def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
+        """Count by the rules of `gitops.graph.replaced`; the driver is loaded where a table is another version."""
+        return replaced_rows(open_snapshot(uri), since, types, rows)
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """What `prepare_migration` would do. Raises like `read`, and for a schema text that does not compile."""

@@ -86,6 +86,7 @@ class KeptData:
 class DeleteOrder:
     """What a delete must find: this incarnation, with at most `max_rows` rows, and no operation with a higher `fence`.
 
+    No row of `version`, at which the approvals were checked, may have been replaced since; None where there are no approvals.
     `approvals` are the ids of those that permit it. They are remembered beside the root, so that none of them deletes the same
     incarnation again after it was restored from a backup.
     """
@@ -94,6 +95,7 @@ class DeleteOrder:
     max_rows: int
     fence: int
     approvals: tuple[str, ...] = ()
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,15 @@ class GraphReader(Protocol):
 
     def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
         """Which versions of `main` have data of these tables and columns. Raises like `read`."""
+        ...
+
+    def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
+        """How many rows of version `since` of `main` were replaced: are gone or changed, while as many others came.
+
+        Of the types that are named, or of all. If that version has fewer than `rows`, the first later one that has so many
+        counts. Raises GitopsError `graph_version_unknown`, `graph_version_gone` where that
+        version cannot be compared, `engine_unavailable`; and as `read`.
+        """
         ...
 
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
@@ -276,8 +287,8 @@ class GraphEngine(GraphReader, Protocol):
 
         The point of no return is one atomic step, after which the graph does not open and no writer publishes. A call that
         was cut short after it is finished by the next one. Raises ConflictError `graph_replaced`, `graph_fenced` and
-        `graph_conflict`, GitopsError `graph_grown` and `graph_restored`, after all of which nothing was changed;
-        `graph_unreadable`, `storage_failed`.
+        `graph_conflict`, GitopsError `graph_grown`, `graph_rows_replaced` and `graph_restored`, after all of which nothing was
+        changed; `graph_unreadable`, `storage_failed`.
         """
         ...
 

@@ -49,6 +49,7 @@ __all__ = [
     "kept_versions",
     "open_newest",
     "open_snapshot",
+    "read_version",
     "table_keys",
     "unreadable",
     "version_time",
@@ -191,7 +192,7 @@ def open_snapshot(uri: str, target: ReadTarget | None = None, memory: Memory | N
         elif target.time is not None:
             manifest = _find_time(store, line, target.time)
         elif target.version is not None:
-            manifest = _read_version(store, line, target.version)
+            manifest = read_version(store, line, target.version)
         else:
             manifest = _newest(store, line, identity.graph_id, memory)
             if manifest.operation == DELETE:
@@ -250,7 +251,7 @@ def kept_versions(store: ObjectStore, line: Line) -> Iterator[tuple[str, int]]:
         yield from ((holder, n) for n in line_numbers(store, holder) if line.holder(n) == holder)
 
 
-def _read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
+def read_version(store: ObjectStore, line: Line, n: int) -> Manifest:
     """Version `n` of a branch. Raises GitopsError `graph_version_unknown`, `graph_version_gone`; `graph_unreadable`."""
     holder = line.holder(n)
     manifest = find_manifest(store, n, holder) if n >= 1 else None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 from lance.fragment import FragmentMetadata, write_fragments
 
@@ -37,6 +38,7 @@ __all__ = [
     "arrow_field",
     "arrow_schema",
     "arrow_table",
+    "count_differences",
     "count_values",
     "create_table",
     "declared_type",
@@ -132,6 +134,37 @@ def count_values(folder: GraphFolder, entry: TableEntry, column: str) -> int:
     opened = open_table(folder, entry)
     with _driver(folder.dataset(entry.path)):
         return int(opened.scanner(columns=[], filter=f"`{column}` is not null", with_row_id=True).count_rows())
+
+
+def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
+    """How many rows one version of a table has and another has not, by their row ids, and the other way round.
+
+    Fragments that both have with the same files and deletions have the same rows; of the others only the ids are read. Raises
+    RemoteError `storage_failed`; as `open_table`.
+    """
+    opened = [open_table(folder, entry) for entry in (old, new)]
+    with _driver(folder.dataset(old.path)):
+        parts = [{_rows_of(each): each for each in dataset.get_fragments()} for dataset in opened]
+        one, other = (
+            _row_ids(dataset, [each for rows, each in mine.items() if rows not in others])
+            for dataset, mine, others in zip(opened, parts, reversed(parts), strict=True)
+        )
+    shared = np.intersect1d(one, other, assume_unique=True).size
+    return one.size - shared, other.size - shared
+
+
+def _rows_of(fragment: Any) -> tuple[object, ...]:
+    """What two fragments with the same rows have in common."""
+    files = fragment.metadata.files
+    return fragment.fragment_id, tuple(file.path for file in files), str(fragment.metadata.deletion_file)
+
+
+def _row_ids(dataset: lance.LanceDataset, fragments: Sequence[Any]) -> np.ndarray[Any, Any]:
+    if not fragments:
+        return np.empty(0, np.uint64)
+    scanner = dataset.scanner(columns=[], with_row_id=True, fragments=list(fragments))
+    found: np.ndarray[Any, Any] = scanner.to_table().column("_rowid").to_numpy()
+    return found
 
 
 def _purged(folder: GraphFolder, path: str) -> bool:

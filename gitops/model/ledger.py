@@ -326,11 +326,12 @@ class IntentKind(StrEnum):
 class Intent:
     """One recovery sidecar (`recoveries/<operation_id>.json`).
 
-    `operation_id` is a ULID and the file name. `expected_manifest_version` and `state_cas_base` are forensic only: what became of
-    an operation is read from its graph. `desired_schema_digest` is empty for a delete and a restore, `restores` what a restore
-    brings back. `graph_uri` is informational; the root is derived from `graph_id`. `co_approvals` are the ids of further
-    approvals that the operation uses up. `incarnation` is the graph that is to be changed, `max_rows` how many rows it may have
-    to be deleted, and `fence` the number of the operation: None in those of the first release.
+    `operation_id` is a ULID and the file name. `observed_manifest_version` is the version at which the approvals of a delete were
+    checked. `expected_manifest_version` and `state_cas_base` are forensic only: what became of an operation is read from its
+    graph. `desired_schema_digest` is empty for a delete and a restore, `restores` what a restore brings back. `graph_uri` is
+    informational; the root is derived from `graph_id`. `co_approvals` are the ids of further approvals that the operation uses
+    up. `incarnation` is the graph that is to be changed, `max_rows` how many rows it may have to be deleted, and `fence` the
+    number of the operation: None in those of the first release.
     """
 
     operation_id: str

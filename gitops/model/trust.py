@@ -26,6 +26,10 @@ class DataGrowth:
         """How many rows a graph may have that had `seen` rows. One that was seen empty has to stay empty."""
         return seen and seen + max(seen * self.percent // 100, self.rows)
 
+    def replaceable(self, seen: int) -> int:
+        """How many of `seen` rows may be replaced by others. The number of `rows` is for growth alone."""
+        return seen * self.percent // 100
+
     def covered(self, approved: Iterable[Seen | None]) -> int | None:
         """How many rows a graph may have to be covered by each approval, by what their approvers saw; None if none saw it."""
         return min((self.allowed(seen.rows) for seen in approved if seen is not None), default=None)

@@ -220,5 +220,5 @@ def _check_delete(current: Session, change: Change, plan: Plan) -> None:
     granted = [a for r in plan.approvals_required if r.resource == change.address for a in r.spent]
     rows = current.data_growth.covered(a.seen for a in granted)
     if seen is not None and rows is not None:
-        order = DeleteOrder(seen.incarnation, rows, 0, tuple(a.approval_id for a in granted))
+        order = DeleteOrder(seen.incarnation, rows, 0, tuple(a.approval_id for a in granted), seen.version)
         stores.engine.check_delete(stores.graph_uri(change.address.name), order)

@@ -29,6 +29,7 @@ from gitops.model.kinds import rules_of
 from gitops.model.ledger import Debt, Intent, LedgerState
 from gitops.model.outcome import PlanOutcome
 from gitops.model.plan import Plan, PlanInputs, TextChange, TrustChange
+from gitops.model.restore import restore_order
 from gitops.model.scope import ScopeChange
 from gitops.plan.access import access_of_plan
 from gitops.plan.adoption import pending_adoption
@@ -212,10 +213,10 @@ def plan_session(
 ) -> tuple[Plan, AcceptedApprovals]:
     """Plan from an open session against `state`, with the approvals that count; their problems and those of previews go to it.
 
-    `pending` are graph ids whose interrupted operation is not settled. `explain` adds what each migration affects, for people;
-    nothing that is applied depends on it. With `in_place` the cluster stays where it is: its own change waits, also if approved.
-    `live` is for a run that is about to apply: the data of a change is what is in its graph now, never what was recorded.
-    `shown` are the rows of a graph that an approver was shown where it is at hand: they count where it is not.
+    `pending` are graph ids whose interrupted operation is not settled. `explain` adds what migrations affect, for people only.
+    With `in_place` the cluster stays where it is: its own change waits, also if approved. `live` is for a run that is about to
+    apply: the data of a change is what is in its graph now, never what was recorded. `shown` are the rows of a graph that an
+    approver was shown where it is at hand: they count where it is not.
     """
     desired, governance = current.desired, current.workspace.governance
     rules = current.view.trust or (None if governance is None else governance.trust)
@@ -223,7 +224,6 @@ def plan_session(
     adoption = None if governance is None else pending_adoption(current.view)
     changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
     migrations = _preview_migrations(current, changes, report=not live)
-    seen = _seen_data(current, changes, state, shown or {}, live=live)
     inputs = PlanInputs(
         desired=desired,
         state=state,
@@ -232,7 +232,7 @@ def plan_session(
         trust_change=trust,
         scope_change=scope,
         differences=changes,
-        seen=seen,
+        seen=(seen := _seen_data(current, changes, state, shown or {}, live=live)),
         unread=frozenset() if live or current.opened.data_at_hand else frozenset(seen),
     )
     if rules is not None:
@@ -251,6 +251,7 @@ def plan_session(
         at=current.at,
         governance=governance,
         problems=current.problems,
+        replaced=partial(_replaced, current, live=live),
     )
     inputs = replace(
         inputs,
@@ -323,6 +324,25 @@ def _seen_data(
         if seen is not None:
             found[change.address] = seen
     return found
+
+
+def _replaced(current: Session, change: Change, approved: Seen | None, *, live: bool) -> int | str:
+    """How many of the rows that an approver saw were replaced since, or why that cannot be known.
+
+    Of a restore only those of its types count. 0 where no graph is at hand, or none is left: there is nothing to compare.
+    """
+    now, stores = change.seen, current.opened
+    graph, resource = change.address.graph_address, current.desired.resources.get(change.address)
+    if approved is None or now is None or graph is None or not (live or stores.data_at_hand):
+        return 0
+    if not approved.rows or (approved.incarnation, approved.version) == (now.incarnation, now.version):
+        return 0
+    restores = resource if change.address.kind is Kind.RESTORE else None
+    types, rows = ((), approved.rows) if restores is None else (restore_order(restores).types, 0)
+    try:
+        return stores.engine.replaced_rows(stores.graph_uri(graph.name), approved.version, types, rows)
+    except GitopsError as error:
+        return 0 if error.code == Code.GRAPH_MISSING else error.detail
 
 
 def _is_gone(stores: Stores, state: LedgerState, graph: Address) -> bool:

@@ -35,6 +35,7 @@ _NOT_PERMITTED = frozenset(
         Code.GRAPH_GROWN,
         Code.GRAPH_REPLACED,
         Code.GRAPH_RESTORED,
+        Code.GRAPH_ROWS_REPLACED,
     }
 )
 """Why the approvals of a delete do not permit it, or no longer."""
@@ -57,7 +58,8 @@ def delete_order(current: Session, graph: Address, intents: Sequence[Intent]) ->
     for approval in intent.approval_ids:
         if approval not in used or approval in revoked:
             raise GitopsError(Code.APPROVAL_REVOKED, f"approval {approval} no longer permits its deletion", path=graph)
-    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids)
+    version = intent.observed_manifest_version
+    return DeleteOrder(intent.incarnation, intent.max_rows, intent.fence or 0, intent.approval_ids, version)
 
 
 @contextmanager

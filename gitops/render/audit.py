@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gitops.approvals.decisions import debt_form
-from gitops.approvals.documents import TARGET
+from gitops.approvals.documents import SEEN, TARGET
 from gitops.audit.report import AuditReport, LogRecord
 from gitops.core.codes import REGISTRY
 from gitops.model.approval import Via
@@ -107,6 +107,7 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
         lines.append(f"  {change.operation} {change.resource}{mark}{result}{approved}")
+        lines += [f"    {line}" for line in _data_lines(change, record)]
         lines += [f"    {rule_line(each)}" for each in record.rules if each.address == change.resource]
     lines += [f"  and {len(shown) - len(listed)} more changes; -v lists them"] if len(listed) < len(shown) else []
     lines += following_lines(derived, record.republished)
@@ -133,6 +134,18 @@ def _approved(resource: str, record: LogRecord) -> str:
         if v.use.resource == resource
     ]
     return f"  approved by {', '.join(given)}" if given else ""
+
+
+def _data_lines(change: EntryChange, record: LogRecord) -> list[str]:
+    """What each approver saw of the graph of an applied change, and what was there then."""
+    if change.seen is None or change.disposition != Disposition.APPLIED:
+        return []
+    then = f"applied to {change.seen.held} in version {change.seen.version}"
+    return [
+        f"{each.use.principal} saw {each.seen.held} in version {each.seen.version}; {then}"
+        for each in record.approvals
+        if each.seen is not None and each.use.resource == change.resource
+    ]
 
 
 def _kept_form(entry: LedgerEntry) -> Form:
@@ -162,6 +175,7 @@ def _change_form(change: EntryChange, record: LogRecord) -> Form:
             reason=change.reason,
             binding_change=change.binding_change or None,
             republished=(change.resource in record.republished) or None,
+            seen=None if change.seen is None else SEEN.write(change.seen),
         ),
     }
 
@@ -199,6 +213,7 @@ def _entry_form(record: LogRecord) -> Form:
                 "principal": each.use.principal,
                 "via": each.use.via.value,
                 "verdict": each.result,
+                **present(seen=None if each.seen is None else SEEN.write(each.seen)),
             }
             for each in record.approvals
         ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,14 @@ from gitops.apply.apply import apply
 from gitops.core.errors import GitopsError
 from gitops.core.faults import NoFaults
 from gitops.git.port import ZERO, RefUpdate
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
+from gitops.graph.load import LoadMode
+from gitops.graph.staged import WriteContext
 from gitops.ledger.documents import read_entry
 from gitops.model.change import Seen
 from gitops.wiring.stores import graph_engine
+from gitops.wiring.system import RandomIds, SystemClock
 from tests.support.loop import (
     APPROVALS,
     CLUSTER_YAML,
@@ -54,6 +61,71 @@ def test_rows_that_are_loaded_after_the_approval_save_the_graph(loop: Loop) -> N
     given(loop, "carol")
     assert not loop.graph("legacy").exists()
     assert audited(loop).ok
+
+
+@pytest.mark.parametrize("clone", [False, True], ids=["with the graph", "in a clone"])
+def test_rows_that_take_the_place_of_those_that_were_seen_save_the_graph(loop: Loop, clone: bool) -> None:
+    """Not one of 5 rows that were given up is left of 1,000, though the rules let the graph grow by so many."""
+    load(loop, 5)
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
+    if clone:
+        # The ledger records version 1, without rows; the comment has those of the server.
+        loop.gitops("bob", *shlex.split(printed_command(loop.comment(1)))[1:])
+    else:
+        assert loop.sign_approval("bob", "graph.legacy", request=1).ok
+    load(loop, 1000, mode=LoadMode.OVERWRITE)
+    loop.merge("carol", 1)
+    assert rows(loop) == 1000
+    said = {each.code: each.message for each in apply(workspace(loop)).diagnostics}["approval_data_replaced"]
+    assert f"of 5 rows in version {1 if clone else 2}, which its approver saw, 5 were replaced up to version 3" in said
+    assert refreshed(loop) == set()
+    given(loop, "carol")
+    assert not loop.graph("legacy").exists()
+    report = audited(loop)
+    assert (report.ok, [note for note in report.notes if "saw" in note]) == (True, [])
+    log = loop.gitops("bot", "log", "--cluster", "brain", "--limit", "9", at=loop.server).text
+    assert "carol@people.example saw 1,000 rows in version 3; applied to 1,000 rows in version 3" in log
+
+
+def _optimize(loop: Loop) -> None:
+    options = OptimizeOptions(fragments=1, scalar_rows=1)
+    done = optimize_tables(str(loop.graph("legacy")), WriteContext(SystemClock(), RandomIds()), options)
+    assert done.tables
+
+
+def _forget(loop: Loop) -> None:
+    load(loop, 6)
+    collect_garbage(
+        str(loop.graph("legacy")), WriteContext(SystemClock(), RandomIds()), Retention(1, timedelta(0), timedelta(0))
+    )
+
+
+@pytest.mark.parametrize(
+    ("happens", "code"),
+    [
+        (_optimize, None),
+        (lambda loop: load(loop, 3, mode=LoadMode.MERGE), "approval_data_replaced"),
+        (_forget, "approval_data_unknown"),
+    ],
+    ids=["tables are compacted and indexed", "rows are changed", "the version is no longer kept"],
+)
+def test_an_approval_is_for_the_rows_that_were_seen(
+    loop: Loop, happens: Callable[[Loop], None], code: str | None
+) -> None:
+    load(loop, 5)
+    loop.move("refs/heads/retire", loop.commit("alice", DELETE_LEGACY))
+    assert loop.sign_approval("bob", "graph.legacy", request=1).ok
+    seen = _seen(loop, 5)
+    happens(loop)
+    now = _seen(loop, rows(loop))
+    loop.merge("carol", 1)
+    assert loop.graph("legacy").exists() is (code is not None)
+    if code is not None:
+        assert code in applied_again(loop)
+        return
+    (note,) = [note for note in audited(loop).notes if "saw" in note]
+    then = f"applied to {now.held} in version {now.version}"
+    assert note.endswith(f"bob@people.example saw {seen.held} in version {seen.version}; {then}")
 
 
 def test_the_printed_command_covers_rows_that_only_the_server_sees(loop: Loop) -> None:

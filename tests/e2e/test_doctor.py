@@ -27,6 +27,22 @@ def _doctor(loop: Loop, who: str, *more: str, at: Path | None = None) -> Done:
     return loop.program(who, *PROGRAM, "doctor", "--repo", str(place), *more, at=place, check=False)
 
 
+GROWTH = "  data_growth: {percent: 10, rows: 0}\n"
+"""As new repositories have it; without it, doctor has something to advise."""
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    """Built once, never changed: the cluster is applied, with the rules of a new repository."""
+    return Loop.build(tmp_path_factory.mktemp("sound"), CONFIG + GROWTH)
+
+
+@pytest.fixture
+def loop(sound: Loop, tmp_path: Path) -> Loop:
+    """As `sound`."""
+    return sound.copied(tmp_path / "loop")
+
+
 @pytest.fixture
 def served(loop: Loop) -> Loop:
     """With hooks on the server that start the very program, as doctor wants them there."""
@@ -87,12 +103,12 @@ def test_a_fresh_clone_is_told_what_it_lacks(loop: Loop) -> None:
 
 def _nothing_knows_authors(loop: Loop) -> None:
     loop.program("bot", "git", "config", "--unset", "receive.certNonceSeed", at=loop.server)
-    unsigned = loop.commit("alice", {"gitops.yaml": UNMAPPED.encode()}, key=None)
+    unsigned = loop.commit("alice", {"gitops.yaml": (UNMAPPED + GROWTH).encode()}, key=None)
     loop.store.update_refs([RefUpdate(MAIN, loop.tip(), unsigned)])
 
 
 def _unlisted_accounts(loop: Loop) -> None:
-    _to(loop, {"gitops.yaml": f"{UNMAPPED}  accounts: {{'github:11': alice@people.example}}\n".encode()})
+    _to(loop, {"gitops.yaml": f"{UNMAPPED}{GROWTH}  accounts: {{'github:11': alice@people.example}}\n".encode()})
 
 
 def _no_hooks(loop: Loop) -> None:
@@ -142,7 +158,7 @@ def _wildcard(loop: Loop) -> None:
 
 
 def _waiting_rules(loop: Loop) -> None:
-    _to(loop, {"gitops.yaml": (CONFIG + "  required: 2\n").encode()})
+    _to(loop, {"gitops.yaml": (CONFIG + GROWTH + "  required: 2\n").encode()})
 
 
 def _broken_folder(loop: Loop) -> None:

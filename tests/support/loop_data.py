@@ -11,7 +11,7 @@ from gitops.audit.report import AuditReport
 from gitops.audit.verb import audit
 from gitops.cluster.workspace import Workspace
 from gitops.core.faults import NoFaults
-from gitops.graph.load import LoadRequest, load_records
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.staged import WriteContext
 from gitops.wiring.project import open_commit_tree
 from gitops.wiring.stores import graph_engine
@@ -26,11 +26,19 @@ def given(loop: Loop, who: str, address: str = "graph.legacy") -> list[str]:
     return loop.arrived(APPROVALS + outcome.approval.approval_id)
 
 
-def load(loop: Loop, rows: int, graph: str = "legacy", kind: str = "Contact", key: str = "name") -> None:
+def load(
+    loop: Loop,
+    rows: int,
+    graph: str = "legacy",
+    kind: str = "Contact",
+    key: str = "name",
+    *,
+    mode: LoadMode = LoadMode.MERGE,
+) -> None:
     """Load rows into a graph, as its users do."""
     records = "".join(json.dumps({"type": kind, "data": {key: f"n{n}"}}) + "\n" for n in range(rows))
     context = WriteContext(SystemClock(), RandomIds())
-    load_records(LoadRequest(str(loop.graph(graph)), io.BytesIO(records.encode())), context)
+    load_records(LoadRequest(str(loop.graph(graph)), io.BytesIO(records.encode()), mode), context)
 
 
 def rows(loop: Loop, graph: str = "legacy") -> int:

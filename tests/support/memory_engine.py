@@ -133,6 +133,13 @@ class MemoryEngine:
         tables = table_keys(accept_schema(graph.source or b"").catalog) | known.intersection(names)
         return KeptData(graph.version, dict.fromkeys(tables, graph.rows), held, complete=True)
 
+    def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
+        """Rows in memory only come and go."""
+        graph = self._opened(uri)
+        if not 1 <= since <= graph.version:
+            raise GitopsError("graph_version_unknown", f"{uri} has no version {since}", path=uri)
+        return 0
+
     def preview(self, uri: str, schema_source: bytes) -> MigrationPreview:
         """The plan of the real planner."""
         self.calls["preview"] += 1

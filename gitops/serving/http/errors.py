@@ -67,6 +67,7 @@ ANSWERS: Mapping[Code, ErrorAnswer] = MappingProxyType(
         Code.GRAPH_CONFLICT: ErrorAnswer(409, ApiCode.CONFLICT, "read_set_conflict", shown=False),
         Code.GRAPH_REPLACED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_FENCED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
+        Code.GRAPH_ROWS_REPLACED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_GROWN: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_RESTORED: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),
         Code.GRAPH_EXISTS: ErrorAnswer(409, ApiCode.CONFLICT, shown=False),

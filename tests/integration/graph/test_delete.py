@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.core.fault_points import FAULT_POINTS
 from gitops.core.faults import Faults, NoFaults
+from gitops.graph import tables
 from gitops.graph.engine import LanceEngine
 from gitops.graph.history.branches import create_branch
-from gitops.graph.history.gc import collect_garbage
+from gitops.graph.history.gc import Retention, collect_garbage
+from gitops.graph.history.optimize import OptimizeOptions, optimize_tables
 from gitops.graph.layout import IDENTITY
+from gitops.graph.load import LoadMode, LoadRequest, load_records
 from gitops.graph.port import DeleteOrder, Existence
 from gitops.graph.root import GraphRoot
 from gitops.graph.snapshot import find_root
 from gitops.storage.s3 import S3Store
-from tests.support.histories import SCHEMA, History
+from tests.support.histories import SCHEMA, History, person
 from tests.support.s3 import S3Place
 
 
@@ -201,3 +209,104 @@ def test_a_fence_survives_loads_and_the_collector(history: History) -> None:
         engine(history).delete(history.uri, order(history, fence=6))
     assert code(failure) == "graph_fenced"
     assert history.at().manifest.fence == 7
+
+
+def _load(history: History, mode: LoadMode, **ages: int | None) -> None:
+    lines = [json.dumps({"type": "Person", "data": {"name": name, "age": age}}) for name, age in ages.items()]
+    load_records(LoadRequest(history.uri, io.BytesIO("\n".join(lines).encode()), mode), history.work())
+
+
+def _maintain(history: History) -> None:
+    options = OptimizeOptions(fragments=1, scalar_rows=1)
+    assert optimize_tables(history.uri, history.work(), options).tables["node:Person"][0] == "compacted"
+
+
+MIGRATED = b"""node Human @rename_from("Person") { name: String @key  years: I32? @rename_from("age") @range(years, 0..150)
+    more: [String]?  mail: String? @unique
+}
+node Town { name: String @key }
+edge Lives: Human -> Town @card(0..1)
+edge Knows: Human -> Human
+"""
+
+# What happens to two rows, which were loaded by two loads, after they were seen; and how many of them are replaced then.
+SINCE: dict[str, tuple[Callable[[History], object], int]] = {
+    "nothing": (lambda _: None, 0),
+    "rows are added": (lambda h: _load(h, LoadMode.APPEND, cyd=3, dan=4), 0),
+    "a row is deleted": (lambda h: h.put("main", {}, {"node:Person": ["ann"]}), 0),
+    "all rows are overwritten": (lambda h: _load(h, LoadMode.OVERWRITE, x=1, y=2, z=3), 2),
+    "all rows are overwritten by one": (lambda h: _load(h, LoadMode.OVERWRITE, x=1), 1),
+    "a row is changed": (lambda h: _load(h, LoadMode.MERGE, ann=9), 1),
+    "a row is deleted and another added": (
+        lambda h: (h.put("main", {}, {"node:Person": ["ann"]}), _load(h, LoadMode.APPEND, cyd=3)),
+        1,
+    ),
+    "tables are compacted and indexed": (_maintain, 0),
+    "versions are collected": (lambda h: collect_garbage(h.uri, h.work(), Retention(1, timedelta(0))), 0),
+    "columns are renamed, added and dropped": (
+        lambda h: engine(h).prepare_migration(h.uri, MIGRATED, actor=None).publish(),
+        0,
+    ),
+    "a run fences it": (lambda h: engine(h).fence(h.uri, 7), 0),
+}
+
+
+@pytest.mark.parametrize("since", SINCE)
+def test_a_delete_takes_only_rows_that_were_there_when_its_approvals_were_checked(history: History, since: str) -> None:
+    _load(history, LoadMode.APPEND, ann=1)
+    _load(history, LoadMode.APPEND, bob=2)
+    seen, (happens, number) = history.at().manifest.n, SINCE[since]
+    happens(history)
+    assert engine(history).replaced_rows(history.uri, seen) == number
+    asked = replace(order(history, fence=9), version=seen)
+    if not number:
+        engine(history).delete(history.uri, asked)
+        assert engine(history).exists(history.uri) is Existence.ABSENT
+        return
+    for act in (engine(history).check_delete, engine(history).delete):
+        with pytest.raises(GitopsError) as failure:
+            act(history.uri, asked)
+        assert code(failure) == "graph_rows_replaced"
+    assert engine(history).exists(history.uri) is Existence.PRESENT
+
+
+def test_a_delete_is_refused_where_the_version_that_was_seen_is_no_longer_kept(history: History) -> None:
+    """The rows may be the same, but this cannot be known."""
+    _load(history, LoadMode.APPEND, ann=1)
+    asked = replace(order(history), version=history.at().manifest.n)
+    _load(history, LoadMode.APPEND, bob=2)
+    collect_garbage(history.uri, history.work(), Retention(1, timedelta(0)))
+    with pytest.raises(GitopsError) as failure:
+        engine(history).replaced_rows(history.uri, 2)
+    assert code(failure) == "graph_version_gone"
+    with pytest.raises(GitopsError) as failure:
+        engine(history).delete(history.uri, asked)
+    assert (code(failure), "no longer kept" in failure.value.detail) == ("graph_rows_replaced", True)
+    assert history.ages() == {"ann": 1, "bob": 2}
+
+
+def test_rows_that_are_replaced_just_before_the_point_of_no_return_save_the_graph(history: History) -> None:
+    _load(history, LoadMode.APPEND, ann=1)
+    other = {"node:Person": [person("cyd")]}
+    race = At("engine.delete.before_publish", lambda: history.put("main", other, {"node:Person": ["ann"]}))
+    with pytest.raises(GitopsError) as failure:
+        engine(history, race).delete(history.uri, replace(order(history), version=history.at().manifest.n))
+    assert code(failure) == "graph_rows_replaced"
+    assert history.ages() == {"cyd": None}
+
+
+def test_only_what_differs_is_looked_at(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table with many parts one row changes: the ids of that part are read, and no column."""
+    for number in range(3):
+        _load(history, LoadMode.APPEND, **{f"p{number}-{each}": each for each in range(40)})
+    seen, read = history.at().manifest.n, list[int]()
+    _load(history, LoadMode.MERGE, **{"p1-7": 99})
+    found = tables._row_ids
+
+    def counted(dataset: Any, fragments: Any) -> Any:
+        read.append(sum(each.count_rows() for each in fragments))
+        return found(dataset, fragments)
+
+    monkeypatch.setattr(tables, "_row_ids", counted)
+    assert engine(history).replaced_rows(history.uri, seen) == 1
+    assert read == [40, 40]

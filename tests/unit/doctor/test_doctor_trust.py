@@ -20,7 +20,7 @@ version: 1
 repository: brain
 clusters: [{name: brain, path: .}]
 ledger: {signers: [bot]}
-approvals: {allowed_signers: keys, required: 1%s}
+approvals: {allowed_signers: keys, required: 1, data_growth: {percent: 10, rows: 0}%s}
 """
 
 
@@ -52,6 +52,15 @@ def gaps(findings: list[DoctorFinding]) -> list[str]:
 
 def test_a_sound_set_up_has_no_gap() -> None:
     assert gaps(found(BOT + ADA + BEN)) == []
+
+
+def test_the_remedy_for_approvals_that_cover_many_more_rows_is_a_line_of_the_rules() -> None:
+    strict = "data_growth: {percent: 10, rows: 0}"
+    findings = found(BOT + ADA + BEN, config=CONFIG.replace(f", {strict}", ""))
+    assert gaps(findings) == ["warning trust.data-growth"]
+    (loose,) = [each for each in findings if each.health is not Health.GOOD]
+    assert (strict in loose.fix, "1,005 rows" in loose.detail) == (True, True)
+    assert gaps(found(BOT + ADA + BEN, config=CONFIG.replace(strict, "data_growth: {rows: 500}"))) == []
 
 
 CASES = {
