@@ -1,12 +1,21 @@
 """`revoke` and `countersign`: signed decisions about an approval, each on a create-only branch of its own.
 
 Neither loads the cluster folder: an approval can be revoked, and an emergency countersigned, while the folder is broken.
+
+A revocation is a branch until an entry of the ledger records it, and on a host without rules for refs others can delete it. So
+`revoke` removes what it revokes, too:
+
+1. The branch of the approval is deleted in the push that creates the revocation. A remote that refuses to delete it, such as one
+   with our hooks, gets the revocation alone.
+2. It stays where the revocation counts only beside the approval, since its signer is not an approver any more; and so does that
+   of an attestation, which keeps the bot from attesting the same review again.
+3. Afterwards the ledger is looked at: hooks record a revocation with its push. If no entry records it yet, the outcome says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,6 +28,7 @@ from gitops.approvals.decisions import (
     verify_revocations,
 )
 from gitops.approvals.documents import decision_message
+from gitops.approvals.revocations import recorded_revocations
 from gitops.approving.sign import ApprovalPublisher
 from gitops.cluster.revocations import REVOKING, RevocationContext, record_revocations
 from gitops.core.clock import Clock, IdSource, timestamp
@@ -31,7 +41,15 @@ from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.ledger.chain import countersignatures_prefix, revocations_prefix
 from gitops.ledger.evidence import read_decision_evidence
 from gitops.ledger.port import ApprovalListing, LedgerStore, LedgerView
-from gitops.model.approval import APPROVAL_NAMESPACE, ApprovalEvidence, ClusterTarget, Decision, DecisionKind
+from gitops.model.address import Address
+from gitops.model.approval import (
+    APPROVAL_NAMESPACE,
+    ApprovalEvidence,
+    ClusterTarget,
+    Decision,
+    DecisionEvidence,
+    DecisionKind,
+)
 from gitops.model.ledger import Debt, LockInfo
 from gitops.model.outcome import DecisionOutcome, DecisionSubject
 from gitops.model.trust import TrustRoot
@@ -74,10 +92,10 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
 
     `commit` is that of the approval that the signer has seen. Holds the ledger's lock, so that every apply either used the
     approval before or sees the revocation. Where the lock cannot be taken because of an error, a warning says so. Repeating it
-    gives the revocation that exists.
+    gives the revocation that exists, and looks again whether an entry records it.
     """
 
-    def decide(problems: Diagnostics) -> tuple[str, str, str]:
+    def decide(problems: Diagnostics) -> DecisionOutcome:
         with _locked(context, problems) as held:
             view, trust = _read_ledger(context)
             now = view.time(context.clock.now())
@@ -85,13 +103,33 @@ def revoke(context: DecisionContext, approval_id: str, reason: str, *, commit: s
             _check_commit(about, commit)
             need = DecisionNeed(context.target, now, approval_id, about.commit, about.principal)
             revocations = verify_revocations(named, listing.decisions, trust, target=context.target, at=now)
-            known = next((each.evidence.commit for each in revocations if each.accepted), None)
-            done = known or _sign(context, DecisionKind.REVOKE, need, view, reason)
+            known = next((each.evidence for each in revocations if each.accepted), None)
+            known = known if named else _lone_revocation(context, view, listing, approval_id)
+            evidence = known or _write(context, DecisionKind.REVOKE, need, view, reason)
+            done_with = known is not None and _is_recorded(view, need)
+            retired, kept = ([], "") if done_with else _retired(named, need, evidence, trust)
+            created = [RefUpdate(evidence.ref, ZERO, evidence.commit)] if known is None else []
+            kept = _push(context, created, retired) or kept
             if held:
-                _record(context, done, view, problems)
-            return about.resource, done, _signer(context, done, trust, now) or ""
+                _record(context, evidence.commit, view, problems)
+            recorded = _is_recorded(context.ledger.view(), need)
+            if not recorded:
+                detail = "anyone who deletes its branch before an entry records it undoes the revocation"
+                again = f"gitops revoke {approval_id} --commit {about.commit} --cluster {context.target.cluster}"
+                fix = f"wait for the next run of the bot, then look again: {again}"
+                problems.add(Code.REVOCATION_NOT_RECORDED, approval_id, detail, fix=fix)
+            return replace(
+                outcome,
+                resource=about.resource,
+                decided_by=_signer(context, evidence.commit, trust, now) or "",
+                commit=evidence.commit,
+                recorded=recorded,
+                deleted=() if kept else tuple(each.ref for each in retired),
+                kept=kept,
+            )
 
-    return _outcome(context, DecisionKind.REVOKE, approval_id, decide)
+    outcome = _outcome(context, DecisionKind.REVOKE, approval_id)
+    return _decided(outcome, decide)
 
 
 def countersign(
@@ -102,7 +140,7 @@ def countersign(
     `commit` is that of the approval that the signer has seen.
     """
 
-    def decide(_: Diagnostics) -> tuple[str, str, str]:
+    def decide(_: Diagnostics) -> DecisionOutcome:
         view, trust = _read_ledger(context)
         now = view.time(context.clock.now())
         debt = _find_debt(view, approval_id)
@@ -112,10 +150,15 @@ def countersign(
         recorded = () if view.state is None else view.state.approval_records
         settlements = find_settlements([debt], decisions, trust, target=context.target, at=now, recorded=recorded)
         known = next((each.commit for each in settlements), None)
-        done = known or _sign(context, DecisionKind.COUNTERSIGN, need, view, reason)
-        return debt.resource, done, _signer(context, done, trust, now) or ""
+        if known is None:
+            evidence = _write(context, DecisionKind.COUNTERSIGN, need, view, reason)
+            _push(context, [RefUpdate(evidence.ref, ZERO, evidence.commit)])
+            known = evidence.commit
+        signer = _signer(context, known, trust, now) or ""
+        return replace(outcome, resource=debt.resource, decided_by=signer, commit=known)
 
-    return _outcome(context, DecisionKind.COUNTERSIGN, approval_id, decide)
+    outcome = _outcome(context, DecisionKind.COUNTERSIGN, approval_id)
+    return _decided(outcome, decide)
 
 
 def _find_approval(
@@ -135,6 +178,11 @@ def _find_approval(
         for evidence in listing.evidence
         if evidence.approval is not None and evidence.approval.approval_id == approval_id
     ]
+    lone = None if named else _lone_revocation(context, view, listing, approval_id)
+    if lone is not None and lone.decision is not None:
+        gone = "its branch was deleted"
+        about = DecisionSubject(resource=Address(""), principal="", commit=lone.decision.subject, reason=gone)
+        return listing, [], about
     if not named:
         unread = next((each.problem for each in listing.evidence if each.ref.endswith(f"/{approval_id}")), "")
         why = f": its branch has no readable approval: {unread}" if unread else " does not exist"
@@ -166,21 +214,53 @@ def _check_commit(about: DecisionSubject, commit: str | None) -> None:
         raise GitopsError(Code.APPROVAL_NOT_FOUND, f"the approval has the commit {about.commit}, not {commit}")
 
 
-def _outcome(
-    context: DecisionContext,
-    kind: DecisionKind,
-    approval_id: str,
-    decide: Callable[[Diagnostics], tuple[str, str, str]],
-) -> DecisionOutcome:
-    """The outcome of `decide`, which gives the resource, the commit of the decision and the person who signed it."""
+def _outcome(context: DecisionContext, kind: DecisionKind, approval_id: str) -> DecisionOutcome:
+    return DecisionOutcome(config_dir=context.target.path, operation=kind.value, approval_id=approval_id)
+
+
+def _decided(outcome: DecisionOutcome, decide: Callable[[Diagnostics], DecisionOutcome]) -> DecisionOutcome:
+    """What `decide` makes of an outcome, with its problems."""
     problems = Diagnostics()
-    outcome = DecisionOutcome(config_dir=context.target.path, operation=kind.value, approval_id=approval_id)
     try:
-        resource, commit, who = decide(problems)
-        outcome = replace(outcome, resource=resource, decided_by=who, commit=commit)
+        outcome = decide(problems)
     except GitopsError as error:
-        problems.add(error.code, error.path or approval_id, error.detail, severity=Severity.ERROR)
+        problems.add(error.code, error.path or outcome.approval_id, error.detail, severity=Severity.ERROR)
     return replace(outcome, diagnostics=tuple(problems))
+
+
+def _lone_revocation(
+    context: DecisionContext, view: LedgerView, listing: ApprovalListing, approval_id: str
+) -> DecisionEvidence | None:
+    """A revocation of an approval that is not at hand: one that the ledger records, or that counts by its signature alone."""
+    records = {} if view.state is None else view.state.decided
+    taken_in = next((commit for commit, record in records.items() if record.get("revokes") == approval_id), None)
+    if taken_in is not None:
+        return read_decision_evidence(context.publisher.store, "", taken_in, frozenset())
+    at = view.time(context.clock.now())
+    for evidence in listing.decisions:
+        if view.trust is not None and evidence.decision is not None and evidence.decision.approval_id == approval_id:
+            need = DecisionNeed(context.target, at, approval_id, evidence.decision.subject, "")
+            if verify_decision(evidence, DecisionKind.REVOKE, need, view.trust).accepted:
+                return evidence
+    return None
+
+
+def _is_recorded(view: LedgerView, need: DecisionNeed) -> bool:
+    """Whether the ledger records a revocation of the approval."""
+    recorded = frozenset() if view.state is None else recorded_revocations(view.state)
+    return not recorded.isdisjoint({(need.approval_id, need.principal), (need.approval_id, None)})
+
+
+def _retired(
+    named: Sequence[ApprovalEvidence], need: DecisionNeed, evidence: DecisionEvidence, trust: TrustRoot
+) -> tuple[list[RefUpdate], str]:
+    """The branches of the approval that a revocation makes useless, and why they stay where they do: rule 2."""
+    own = [each for each in named if each.commit == need.commit and each.ref]
+    if any(each.statement is not None and each.statement.grant is not None for each in own):
+        return [], "it keeps the review from being attested again"
+    if own and not verify_decision(evidence, DecisionKind.REVOKE, replace(need, principal=""), trust).accepted:
+        return [], "the revocation counts only beside it, since its signer is not an approver"
+    return [RefUpdate(each.ref, each.commit, ZERO) for each in own], ""
 
 
 def _signer(context: DecisionContext, commit: str, trust: TrustRoot, at: datetime) -> str | None:
@@ -232,8 +312,10 @@ def _read_ledger(context: DecisionContext) -> tuple[LedgerView, TrustRoot]:
     return view, view.trust
 
 
-def _sign(context: DecisionContext, kind: DecisionKind, need: DecisionNeed, view: LedgerView, reason: str) -> str:
-    """Write, verify and push the decision commit. Raises GitopsError `decision_refused`, `approval_write_error`."""
+def _write(
+    context: DecisionContext, kind: DecisionKind, need: DecisionNeed, view: LedgerView, reason: str
+) -> DecisionEvidence:
+    """Write and verify the decision commit, for the branch that is to be created. Raises GitopsError `decision_refused`."""
     publisher, store = context.publisher, context.publisher.store
     if view.head is None or view.trust is None:
         raise AssertionError("decisions are made against a ledger entry")
@@ -257,9 +339,24 @@ def _sign(context: DecisionContext, kind: DecisionKind, need: DecisionNeed, view
     verification = verify_decision(evidence, kind, need, view.trust)
     if not verification.accepted:
         raise GitopsError(Code.DECISION_REFUSED, verification.problem)
+    return evidence
+
+
+def _push(context: DecisionContext, created: Sequence[RefUpdate], retired: Sequence[RefUpdate] = ()) -> str:
+    """Create the branch of a decision and delete what it makes useless, at once; else only create it: rule 1.
+
+    Returns why nothing was deleted, empty if all was. Raises GitopsError `approval_write_error`, `push_refused`, RemoteError.
+    """
+    remote, kept = context.publisher.remote, ""
     try:
         with around(context.faults, "cluster_decide", "push"):
-            publisher.remote.push([RefUpdate(ref, ZERO, commit)])
+            if retired:
+                try:
+                    remote.push([*created, *retired])
+                except GitopsError as error:
+                    kept = error.detail
+            if created and (kept or not retired):
+                remote.push(created)
     except ConflictError as error:
-        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=ref) from error
-    return commit
+        raise GitopsError(Code.APPROVAL_WRITE_ERROR, error.detail, path=created[0].ref) from error
+    return kept

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from gitops.config.gitops_yaml import ClusterRule
     from gitops.wiring.project import LocalProject
 
+NOT_RECORDED = 3
+"""The exit code of a revocation that counts, and that no entry of the ledger records yet."""
+
 # The name of such a resource is that of its cluster.
 _NAMED_BY_CLUSTER = (Kind.TRUST, Kind.CLUSTER)
 
@@ -330,7 +333,9 @@ def _decide(options: argparse.Namespace, kind: DecisionKind) -> DecisionOutcome 
         local.project.tools.relist()
         commit = commit or seen.about.commit
     decide = revoke if kind is DecisionKind.REVOKE else countersign
-    return decide(context, options.approval, options.reason, commit=commit)
+    done = decide(context, options.approval, options.reason, commit=commit)
+    code = show(done, options)
+    return NOT_RECORDED if code == OK and done.recorded is False else code
 
 
 def _decision_context(options: argparse.Namespace, local: LocalProject) -> DecisionContext:

@@ -265,6 +265,7 @@ class Code(StrEnum):
     GRAPH_MIGRATION_UNSUPPORTED = "graph_migration_unsupported"
     APPROVAL_DATA_UNKNOWN = "approval_data_unknown"
     APPROVAL_DATA_GREW = "approval_data_grew"
+    REVOCATION_NOT_RECORDED = "revocation_not_recorded"
     APPROVAL_DATA_REPLACED = "approval_data_replaced"
     APPROVAL_OTHER_GRAPH = "approval_other_graph"
     GRAPH_REPLACED = "graph_replaced"

@@ -189,6 +189,9 @@ debt_open | E | an emergency needs a countersignature
 debt_not_found | E | this approval has no emergency that needs a countersignature
   the id is misspelled, or the emergency is already countersigned
   -> nothing to countersign; the open debts are in the output of gitops status
+revocation_not_recorded | W | no entry of the ledger records the revocation yet
+  the revocation was pushed, and the bot has not run since
+  -> wait for the next run of the bot, then look again with the same command: gitops revoke APPROVAL_ID
 approval_malformed | E | an approval commit does not have the expected form
   the document or the statement of the commit is missing, or they contradict each other
   -> approve with the program: gitops approve ADDRESS

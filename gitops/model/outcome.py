@@ -216,7 +216,9 @@ class DecisionSubject:
 class DecisionOutcome(VerbOutcome):
     """`revoke` and `countersign`: the decision about an approval, who made it, and its commit.
 
-    `resource` is what the approval is for. `commit` is None when the command failed. `about` is what its signer has to see.
+    `resource` is what the approval is for. `commit` is None when the command failed. `about` is what its signer has to see. Of a
+    revocation `recorded` says whether an entry of the ledger has it, `deleted` are the branches of the approval that went with
+    it, and `kept` is why they did not.
     """
 
     operation: str
@@ -225,6 +227,9 @@ class DecisionOutcome(VerbOutcome):
     decided_by: str = ""
     commit: str | None = None
     about: DecisionSubject | None = None
+    recorded: bool | None = None
+    deleted: tuple[str, ...] = ()
+    kept: str = ""
 
 
 class ChangesetStanding(NamedTuple):

@@ -85,6 +85,9 @@ def _form(outcome: VerbOutcome) -> Form:
             form |= {"approved_by": about.principal, "approval_reason": about.reason}
         if outcome.commit is not None:
             form.update(resource=outcome.resource, decided_by=outcome.decided_by, commit=outcome.commit)
+        if outcome.recorded is not None:
+            form |= {"recorded": outcome.recorded, "deleted": list(outcome.deleted)}
+            form |= present(kept=outcome.kept or None)
         return form
     form = {"config_dir": outcome.config_dir}
     match outcome:

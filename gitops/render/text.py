@@ -114,16 +114,23 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
         case ApproveOutcome():
             return ["cluster approve failed"]
         case DecisionOutcome(commit=None, about=DecisionSubject() as decided):
-            first = f"cluster {outcome.operation}: approval {outcome.approval_id} of {decided.resource}"
+            first = f"cluster {outcome.operation}: approval {outcome.approval_id}"
+            if not decided.resource:
+                return [f"{first}: {decided.reason}", f"  commit of the approval: {decided.commit}"]
             by = f"  given by {decided.principal}: {decided.reason}"
-            return [first, by, f"  commit of the approval: {decided.commit}"]
+            return [f"{first} of {decided.resource}", by, f"  commit of the approval: {decided.commit}"]
         case DecisionOutcome(commit=None) | RefreshOutcome(ok=False):
             return [f"cluster {outcome.operation} failed"]
         case DecisionOutcome():
-            what = f"approval {outcome.approval_id} of {outcome.resource}"
+            what = f"approval {outcome.approval_id}{outcome.resource and f' of {outcome.resource}'}"
             done = "revoked" if outcome.operation == "revoke" else "countersigned"
             first = f"cluster {outcome.operation}: {what} {done} by {outcome.decided_by}"
-            return [first, f"  commit: {outcome.commit}"]
+            lines = [first, f"  commit: {outcome.commit}"]
+            if outcome.recorded is not None:
+                lines.append("  the ledger records it" if outcome.recorded else "  not recorded in the ledger yet")
+            lines += [f"  deleted: {ref.removeprefix('refs/heads/')}" for ref in outcome.deleted]
+            lines += [f"  the branch of the approval stays: {outcome.kept}"] if outcome.kept else []
+            return lines
         case StatusOutcome(ok=False):
             return ["cluster status failed"]
         case StatusOutcome():

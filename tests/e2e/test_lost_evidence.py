@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -373,3 +374,45 @@ def test_a_folder_has_nothing_to_adopt(applied: Loop, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("version: 1\n")
     asked = applied.gitops("alice", "import", "--adopt", "--config", str(tmp_path), check=False)
     assert (asked.code, "usage_error" in asked.text) == (1, True)
+
+
+def test_a_revocation_that_no_run_has_seen_says_so_and_takes_the_approval_along(waiting: Loop) -> None:
+    """A host without hooks and without rules for refs: until the bot runs, the revocation is only a branch."""
+    for hook in (waiting.server / "hooks").iterdir():
+        hook.unlink()
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    (ref,) = waiting.approvals()
+    identity, given = ref.removeprefix(APPROVALS), waiting.tip(ref)
+    words = ("revoke", identity, "--reason", "not yet", "--commit", given)
+    told = waiting.gitops("bob", *words, "--json", check=False)
+    form = json.loads(told.text)
+    assert (told.code, form["ok"], form["recorded"], form["deleted"]) == (3, True, False, [ref])
+    (problem,) = form["diagnostics"]
+    assert problem["code"] == "revocation_not_recorded"
+    assert waiting.approvals() == ()
+
+    # The remedy, before and after the bot has run; now the approval can be pushed again, and its revocation deleted.
+    again = shlex.split(problem["fix"].rpartition(": gitops ")[2])
+    assert waiting.gitops("bob", *again, check=False).code == 3
+    waiting.gitops("bot", "bot", "sweep", at=waiting.server, check=False)
+    assert "the ledger records it" in waiting.gitops("bob", *again).text
+    waiting.drop(next(iter(waiting.store.refs(REVOCATIONS.rstrip("/")))))
+    waiting.store.update_refs([RefUpdate(ref, ZERO, given)])
+    assert waiting.sign_approval("carol", "graph.legacy").ok
+    waiting.gitops("bot", "bot", "sweep", at=waiting.server, check=False)
+    assert waiting.graph("legacy").exists()
+    assert "the ledger records it" in waiting.gitops("bob", *again).text
+    waiting.program("bob", "git", "fetch", "-q", "origin")
+    assert waiting.gitops("bob", "audit").code == 0
+
+
+def test_where_the_host_deletes_no_branch_the_revocation_is_pushed_alone(waiting: Loop) -> None:
+    for hook in (waiting.server / "hooks").iterdir():
+        hook.unlink()
+    waiting.program("bot", "git", "config", "receive.denyDeletes", "true", at=waiting.server)
+    assert waiting.sign_approval("bob", "graph.legacy").ok
+    (ref,) = waiting.approvals()
+    told = waiting.gitops("bob", "revoke", ref.removeprefix(APPROVALS), "--commit", waiting.tip(ref), check=False)
+    assert (told.code, "the branch of the approval stays:" in told.text) == (3, True), told.text
+    assert waiting.approvals() == (ref,)
+    assert len(waiting.store.refs(REVOCATIONS.rstrip("/"))) == 1

@@ -19,7 +19,7 @@ from gitops.approving.sign import ApprovalPublisher
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import RemoteError
-from gitops.git.port import GitRemote
+from gitops.git.port import ZERO, GitRemote, RefUpdate
 from gitops.ledger.chain import BRANCHES, SIGNED, approvals_prefix
 from gitops.ledger.documents import read_entry
 from gitops.model.address import Address
@@ -112,6 +112,11 @@ def made(outcome: ApproveOutcome) -> str:
 def branches(life: Life) -> Sequence[str]:
     """The branches with what people signed."""
     return [ref for folder in SIGNED for ref in life.repository.refs(folder.rstrip("/"))]
+
+
+def pushed_again(life: Life, ref: str, commit: str) -> None:
+    """A branch that is gone is pushed again, as anybody can who has its commit."""
+    life.repository.update_refs([RefUpdate(ref, ZERO, commit)])
 
 
 def newest(life: Life) -> LedgerEntry:

@@ -210,6 +210,8 @@ CLUSTER_COMMANDS = (
         Argument("--reason", "TEXT", "why, in one line", default="no reason given"),
         CONFIG,
         PROJECT,
+        epilog="exit codes: 0 revoked, and the ledger records it; 1 a problem; 2 not confirmed, or wrong usage; "
+        "3 revoked, and not recorded yet: run it again after the next run of the bot",
     ),
     Command(
         "countersign",

@@ -22,7 +22,7 @@ from gitops.wiring.system import RandomIds
 
 
 def _revocation_undone(copy: ClusterCopy) -> str:
-    """An approval is revoked, the bot runs, and the branch of the revocation is deleted."""
+    """An approval is revoked, the bot runs, the branch of the revocation is deleted, and the approval is pushed again."""
     commit, *_ = copy.approve_all()
     local, who = copy.local(), copy.rules.approvers[0]
     tools, person = local.project.tools, Person(who.partition("@")[0], who)
@@ -40,6 +40,8 @@ def _revocation_undone(copy: ClusterCopy) -> str:
     for ref in copy.store().refs(REVOCATIONS.rstrip("/")):
         refused = copy.expect_push_refused(ref, ZERO)
         copy.move_ref(ref, ZERO)
+    for ref, approval in found.items():
+        copy.move_ref(ref, approval)
     return join_reasons(refused, f"{held}; without its branch: {copy.expect_no_effect()}")
 
 

@@ -28,6 +28,7 @@ from tests.support.governed import (
     made,
     newest,
     office,
+    pushed_again,
     waiting,
     warnings,
 )
@@ -228,7 +229,10 @@ def test_an_emergency_is_bound_like_any_approval(life: Life) -> None:
 
 def test_an_emergency_can_be_taken_back(life: Life) -> None:
     identity = made(alone(life))
+    (ref,) = branches(life)
+    commit = life.repository.resolve(ref) or ""
     assert revoke(office(life, "ben"), identity, "no").ok
+    pushed_again(life, ref, commit)
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_revoked" in warnings(outcome)

@@ -19,7 +19,7 @@ from gitops.ledger.chain import APPROVALS, REVOCATIONS
 from gitops.model.ledger import EntryKind, LedgerState
 from gitops.render.audit import log_form, log_text
 from tests.support.audited import CONFIG, Lie, Life, saying
-from tests.support.governed import branches, deleted, errors, newest, office, waiting, warnings
+from tests.support.governed import branches, deleted, errors, newest, office, pushed_again, waiting, warnings
 
 
 @pytest.fixture
@@ -45,11 +45,15 @@ def recorder(life: Life) -> RevocationContext:
 
 def test_a_revocation_outlives_its_branch(given: tuple[Life, str]) -> None:
     life, identity = given
+    (ref,) = branches(life)
+    approval = life.repository.resolve(ref) or ""
     done = revoke(office(life, "ada"), identity, "not yet")
     (recorded,) = record_under_lock(recorder(life))
-    assert (recorded.approval_id, recorded.approver, recorded.principal) == (identity, "ada", "ada")
+    # Its branch was deleted with the revocation.
+    assert (recorded.approval_id, recorded.approver, recorded.principal) == (identity, None, "ada")
     drop(life, REVOCATIONS)
 
+    pushed_again(life, ref, approval)
     life.approve("ben", "graph.legacy")
     outcome = life.apply()
     assert not deleted(outcome)
@@ -165,10 +169,10 @@ def without_records(state: LedgerState) -> LedgerState:
 
 def test_the_auditor_finds_forged_and_forgotten_revocations(given: tuple[Life, str]) -> None:
     life, identity = given
+    (approval,) = life.repository.refs(APPROVALS.rstrip("/")).values()
     assert revoke(office(life, "ada"), identity, "not yet").ok
     assert record_under_lock(recorder(life))
     at, (true,) = len(life.chain()), newest(life).revoked
-    (approval,) = life.repository.refs(APPROVALS.rstrip("/")).values()
     lies = {
         "no decision": (Lie(entry=saying(revoked=(replace(true, commit=approval),))), "ledger_entry_invalid"),
         "another signer": (Lie(entry=saying(revoked=(replace(true, principal="bot"),))), "ledger_entry_invalid"),

@@ -18,7 +18,18 @@ from gitops.model.approval import Decision, DecisionKind
 from gitops.model.ledger import LockInfo
 from tests.support.audited import CONFIG, Life, person
 from tests.support.git_fixture import ssh_key
-from tests.support.governed import branches, deleted, errors, office, unlisted, waiting, warnings
+from tests.support.governed import (
+    attested,
+    branches,
+    deleted,
+    errors,
+    grant,
+    office,
+    pushed_again,
+    unlisted,
+    waiting,
+    warnings,
+)
 from tests.support.signed import drafted, signer
 
 ULID = "01BX5ZZKBKACTAV9WEVGEMMVS0"
@@ -41,8 +52,14 @@ def given(life: Life) -> tuple[Life, str]:
 @pytest.mark.parametrize(("who", "name"), [("ada", "ada"), ("ben", "ben@example.org"), ("bot", "bot")])
 def test_the_approver_any_approver_and_the_bot_take_it_back(given: tuple[Life, str], who: str, name: str) -> None:
     life, identity = given
+    (ref,) = branches(life)
+    commit = life.repository.resolve(ref) or ""
     done = revoke(office(life, who), identity, "not yet")
-    assert (done.ok, done.decided_by, done.resource) == (True, name, "graph.legacy")
+    assert (done.ok, done.decided_by, done.resource, done.deleted) == (True, name, "graph.legacy", (ref,))
+    # The bot has the ledger's key, and records its own at once.
+    assert done.recorded is (who == "bot")
+    assert warnings(done) == ([] if done.recorded else ["revocation_not_recorded"])
+    pushed_again(life, ref, commit)
     outcome = life.apply()
     assert not deleted(outcome)
     assert "approval_revoked" in warnings(outcome)
@@ -105,7 +122,28 @@ def test_it_is_made_once(given: tuple[Life, str]) -> None:
     life, identity = given
     first = revoke(office(life, "ada"), identity, "not yet")
     assert revoke(office(life, "ben"), identity, "again").commit == first.commit
-    assert len(branches(life)) == 2
+    assert len(branches(life)) == 1
+    assert life.apply().ok
+    again = revoke(office(life, "ben"), identity, "again")
+    assert (again.ok, again.recorded, again.commit, warnings(again)) == (True, True, first.commit, [])
+
+
+def test_who_deletes_its_branch_before_any_run_has_not_undone_it(given: tuple[Life, str]) -> None:
+    """On a host without rules for refs; it would take the approval too, which is gone."""
+    life, identity = given
+    assert revoke(office(life, "ada"), identity, "not yet").ok
+    for ref, commit in life.repository.refs(REVOCATIONS.rstrip("/")).items():
+        life.repository.update_refs([RefUpdate(ref, commit, ZERO)])
+    assert not deleted(life.apply())
+
+
+def test_an_attestation_stays_for_the_bot_to_know_the_review_again(tmp_path: Path) -> None:
+    life = waiting(tmp_path)
+    assert attested(life, grant(life, "ada")).ok
+    (ref,) = branches(life)
+    done = revoke(office(life, "ben"), ref.rpartition("/")[2], "not yet")
+    assert (done.ok, done.deleted, done.kept != "") == (True, (), True)
+    assert ref in branches(life)
 
 
 def test_what_was_used_is_not_taken_back(given: tuple[Life, str]) -> None:
@@ -153,7 +191,7 @@ def test_where_locks_are_refused_it_is_taken_back_all_the_same(given: tuple[Life
     done = revoke(office(life, "ada"), identity, "now")
     life.ledger_type = BranchLedger
     assert done.ok
-    assert warnings(done) == ["state_lock_error"]
+    assert warnings(done) == ["state_lock_error", "revocation_not_recorded"]
     assert not deleted(life.apply())
 
 
@@ -165,10 +203,10 @@ def test_a_command_that_dies_leaves_all_of_it_or_nothing(given: tuple[Life, str]
     life.faults.point = ""
     assert errors(died) == ["injected_failpoint"]
     assert not life.ledger(life.project.config().cluster(None)).observe_lock().held
-    assert (len(branches(life)) == 2) is visible
+    assert [ref.startswith(REVOCATIONS) for ref in branches(life)] == [visible]
     again = revoke(office(life, "ada"), identity, "not yet")
     assert again.ok
-    assert len(branches(life)) == 2
+    assert [ref.startswith(REVOCATIONS) for ref in branches(life)] == [True]
     assert not deleted(life.apply())
 
 
