@@ -1,3 +1,3 @@
 """A Git-native GitOps bot for graph database clusters."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.1"
