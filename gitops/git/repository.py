@@ -12,7 +12,10 @@ Rules:
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -110,7 +113,13 @@ class Repository:
                     detail = f"{self._path} has object ids of SHA-256"
                     raise UsageError(Code.REPOSITORY_UNSUPPORTED, detail) from error
                 raise UsageError(Code.NOT_A_REPOSITORY, f"{self._path}: {error}") from error
-            folders = list(object_folders(_common_dir(Path(repo.path)) / "objects"))
+            objects = _common_dir(Path(repo.path)) / "objects"
+            folders = list(object_folders(objects))
+            if not os.access(objects, os.W_OK, effective_ids=True):
+                # An auditor may only read: trees of merges go where they are forgotten. Refs cannot move there anyway.
+                aside = tempfile.mkdtemp(prefix="gitops-objects-")
+                weakref.finalize(repo, shutil.rmtree, aside, ignore_errors=True)
+                repo.odb.add_backend(pygit2.OdbBackendLoose(aside, 1, False), PRIORITY + 1)
             if self._quarantine is not None:
                 repo.odb.add_disk_alternate(self._quarantine.object_directory)
                 folders.append(Path(self._quarantine.object_directory))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,6 +130,10 @@ def test_history(store: Repository) -> None:
     assert not store.is_ancestor(left, right)
     assert store.merge_base(left, right) == root
     assert store.merge_base(left, commit(store, {"other": b""})) is None
+    assert store.only_merge_base(left, right) == root
+    assert store.only_merge_base(left, commit(store, {"other": b"2"})) is None
+    crossed = commit(store, {"m": b""}, left, right), commit(store, {"m": b""}, right, left)
+    assert store.only_merge_base(*crossed) is None
     between = [c.id for c in store.commits_between(root, merge)]
     assert (between[0], set(between)) == (merge, {merge, left, right})
     assert [c.id for c in store.commits_between(root, merge, first_parent=True)] == [merge, left]
@@ -145,7 +153,43 @@ def test_merge_and_replay_are_those_of_git(path: Path, store: Repository) -> Non
     conflict = store.merge(ours, clash)
     assert (conflict.tree, conflict.conflicts) == (None, ("f",))
     assert store.replay(clash, ours).conflicts == ("f", "new")
+    trees = [store.commit(each).tree for each in (base, ours, clash)]
+    favored = store.merge_trees(*trees, favor_theirs=True).tree
+    assert favored is not None
+    assert (store.read(favored, "f") or b"").splitlines()[2] == b"zwei"
     assert store.replay(base, commit(store, {"z": b"1"})).tree == tree_of(store, {"f": text, "keep": b"1", "z": b"1"})
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """Whoever runs the tests as root has the rights of a user without any."""
+    if root := os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_who_may_only_read_a_repository_merges_in_it() -> None:
+    """An auditor has no right to write where the ledger is."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = bare(Path(folder) / "far.git")
+        store = opened(path)
+        base = commit(store, {"f": b"1\n", "g": b"1\n"})
+        ours, theirs = commit(store, {"f": b"2\n", "g": b"1\n"}, base), commit(store, {"f": b"1\n", "g": b"2\n"}, base)
+        for each in (path.parent, *path.rglob("*")):
+            each.chmod(0o555 if each.is_dir() else 0o444)
+        with another_user():
+            reader = opened(path)
+            merged = reader.merge(ours, theirs).tree
+            assert merged is not None
+            assert [reader.read(merged, name) for name in ("f", "g")] == [b"2\n", b"2\n"]
+            reader.reopen()
+        for each in (path.parent, *path.rglob("*")):
+            each.chmod(0o755 if each.is_dir() else 0o644)
+        assert opened(path).resolve(merged) is None
 
 
 def test_refs_move_by_compare_and_swap(store: Repository) -> None:
