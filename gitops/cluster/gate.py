@@ -101,8 +101,7 @@ def accept_approvals(
 ) -> AcceptedApprovals:
     """Collect the approvals that count for those of the changes that are gated; refused ones become warnings in `problems`.
 
-    Of a gate that is open nothing is reported. `changes` have their tiers, migrations and data. `state` is that of the view, or
-    what recovery made of it. `replaced` is asked only about approvals that count otherwise.
+    Nothing is reported of an open gate. `state` is that of the view, or recovered; `replaced` is asked if all else counts.
     """
     listing = ledger.approvals()
     _report_unreadable(listing, problems)
@@ -110,7 +109,6 @@ def accept_approvals(
     if governance is None:
         unused = [a for a in listing.documents if a.consumed_at is None and a.approval_id not in consumed]
         return AcceptedApprovals(_fresh_documents(unused, by_address, at, problems, replaced))
-
     trust = view.trust or governance.trust
     relevant = list(_relevant(listing, by_address, consumed, governance))
     revocations = verify_revocations(relevant, listing.decisions, trust, target=governance.target, at=at)

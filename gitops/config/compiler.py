@@ -12,8 +12,9 @@ from gitops.config.reader import SourceFile
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.language.query import CheckedQuery, Query, check_query, parse_queries
+from gitops.language.query.codes import QUERY_CODES
 from gitops.language.schema import Schema, compile_schema
-from gitops.language.text import QUERY_CODES, LanguageError, Stage
+from gitops.language.text import LanguageError, Stage
 
 T = TypeVar("T")
 

@@ -27,9 +27,10 @@ from gitops.editor.symbols import FileSpan, Occurrence, Symbol, SymbolKind, occu
 from gitops.editor.texts import EditorFile, TextCache
 from gitops.editor.tokens import TextPiece
 from gitops.editor.values import nearest_value
+from gitops.language.query.codes import QUERY_CODES
 from gitops.language.schema import MAX_PROBLEMS, TypeKind
 from gitops.language.suggest import Suggestion, did_you_mean
-from gitops.language.text import QUERY_CODES, LanguageError, LanguageProblem, Span, Stage
+from gitops.language.text import LanguageError, LanguageProblem, Span, Stage
 
 _NOWHERE = Span(0, 0)
 _BETWEEN = re.compile(rb"[\s:=<>!]*(?:contains|starts_with)?\s*")

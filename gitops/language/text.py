@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from enum import StrEnum
 
-from gitops.core.codes import Code
 from gitops.language.record import Record
 
 
@@ -20,14 +19,6 @@ class Stage(StrEnum):
     CATALOG = "catalog"
     TYPE = "type"
     LIMIT = "limit"
-
-
-QUERY_CODES = {
-    Stage.PARSE: Code.QUERY_PARSE_ERROR,
-    Stage.TYPE: Code.QUERY_TYPECHECK_ERROR,
-    Stage.LIMIT: Code.QUERY_TOO_LARGE,
-}
-"""The code of a problem of query text, by its stage."""
 
 
 class Span(Record):

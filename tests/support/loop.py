@@ -18,13 +18,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote
 
 from gitops.approvals.documents import statement_message, write_approval
 from gitops.approving.approve import sign_approval
 from gitops.approving.sign import ApprovalPublisher
+from gitops.bot.authors import known_origins
 from gitops.bot.project import Project
 from gitops.bot.receive_push import receive_push
 from gitops.bot.record_push import record_of, record_push
@@ -429,7 +430,9 @@ class Loop:
         rule = local.rule(cluster)
         position = project.position(rule)
         if request is None:
-            workspace = project.workspace(rule, self.tip(rule.ref), position, actor=email(who))
+            head = self.tip(rule.ref)
+            known = partial(known_origins, project, local.forge(), rule, position, head=head)
+            workspace = project.workspace(rule, head, position, known=known, actor=email(who))
         else:
             workspace = project.workspace_of_request(rule, self.request(request), position, actor=email(who))
         if blind and workspace.governance is not None:

@@ -27,9 +27,10 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.graph.results import GraphOutcome, QueryRows
 from gitops.language.query import CheckedQuery, check_query, parse_queries
+from gitops.language.query.codes import QUERY_CODES
 from gitops.language.query.params import ParameterError, coerce_params
 from gitops.language.suggest import choices, did_you_mean
-from gitops.language.text import QUERY_CODES, LanguageError, SourceText
+from gitops.language.text import LanguageError, SourceText
 from gitops.model.address import Kind, is_name
 from gitops.render.graph_data import operator_lines
 from gitops.wiring.stores import cache_folder, open_embedder

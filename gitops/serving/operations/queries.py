@@ -17,8 +17,9 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.language.query import CheckedQuery, QueryEffect, ResultColumn, check_query, parse_queries
+from gitops.language.query.codes import QUERY_CODES
 from gitops.language.suggest import choices
-from gitops.language.text import QUERY_CODES, LanguageError, SourceText
+from gitops.language.text import LanguageError, SourceText
 from gitops.serving.operations.commits import commit_form
 from gitops.serving.problem import ApiProblem, ProblemError, bad_request
 

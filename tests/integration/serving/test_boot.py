@@ -52,7 +52,7 @@ def boot(
     def stores(_: object) -> Stores:
         return cluster.workspace().open_stores(None)
 
-    inputs = BootInputs("here", stores, BootRules(**rules), cluster.clock, environ or {}, open_)
+    inputs = BootInputs("here", stores, BootRules(**rules), cluster.clock, environ or {}, open_, loopback=True)
     return boot_process(inputs, compiled=compiled)
 
 

@@ -134,6 +134,7 @@ def test_what_may_not_be_read_is_not_copied_to_where_it_may(guarded, caplog, pat
     rows = {**READ, "branch": "feature"}
     before = guarded.ask("POST", f"{AT}/query", json=rows, headers=gus).json()
     with caplog.at_level(logging.INFO, logger=DECISIONS.name):
+        caplog.clear()
         denied = guarded.ask("POST", f"{AT}/{path}", json=body, headers=gus | ndjson)
     action = "branch_merge" if "merge" in path else "branch_create"
     assert (denied.status_code, denied.json().get("error")) == (
