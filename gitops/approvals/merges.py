@@ -28,10 +28,16 @@ def merged_series(reader: GitReader, line: Sequence[Commit], last: int, head: st
     return series or ((commit,) if merging_gives(reader, commit.parents[0], head, commit.id) else ())
 
 
-def series_with(reader: GitReader, line: Sequence[Commit], commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
-    """All such series that contain a commit of `line`."""
-    at = next((place for place, each in enumerate(line) if each.id == commit), None)
-    for last in () if at is None else range(at, max(at - _MOST_REBASED, -1), -1):
+def series_with(reader: GitReader, tip: str, commit: str, head: str) -> Iterator[tuple[Commit, ...]]:
+    """All such series that contain a commit of the branch at `tip`; of a commit of another branch, those that end with it."""
+    below = [reader.commit(commit)]
+    while len(below) <= _MOST_REBASED and below[-1].parents:
+        below.append(reader.commit(below[-1].parents[0]))
+    above = reader.commits_between(commit, tip, first_parent=True)
+    if not above or above[-1].parents[0] != commit:
+        above = ()
+    line = [*above, *below]
+    for last in range(len(above), max(len(above) - _MOST_REBASED, -1), -1):
         series = merged_series(reader, line, last, head)
         if any(each.id == commit for each in series):
             yield series

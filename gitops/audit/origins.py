@@ -18,7 +18,6 @@ from collections.abc import Container, Iterator, Sequence
 from gitops.approvals.counting import CountedCommits
 from gitops.approvals.merges import series_with
 from gitops.approvals.origins import (
-    MOST_COMMITS,
     MOST_UNKNOWN,
     KnownOrigins,
     Origins,
@@ -60,9 +59,7 @@ def check_origins(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> N
             key = walk.reader.signature(origin.commit)
             if not key.good or origin.by not in found.before.names(key.key):
                 raise _mismatch(f"commit {origin.commit[:12]} is not signed by {origin.by}")
-    # What the entry before names, too, was verified with that one.
-    known = {(each.commit, each.by) for each in previous.entry.origins}
-    _check_merges(walk, [each for each in entry.origins if (each.commit, each.by) not in known], base, source)
+    _check_merges(walk, entry.origins, source)
     if not explained and entry.kind is not EntryKind.INTENT:
         _note_self_approvals(walk, found, source)
 
@@ -120,20 +117,20 @@ def _compare(expected: Sequence[Origin], recorded: Sequence[Origin], address: Ad
             raise _mismatch(f"authors of {address} are missing: {', '.join(missing)}")
 
 
-def _check_merges(walk: Walk, origins: Sequence[Origin], base: str, source: SourceRevision) -> None:
+def _check_merges(walk: Walk, origins: Sequence[Origin], source: SourceRevision) -> None:
     """Part 5. Of a request that was rebased, an entry records only the commits that count: the whole series is looked for."""
-    reader, verified = walk.reader, set[tuple[str, str]]()
-    line = reader.commits_between(base, source.commit, first_parent=True, most=MOST_COMMITS)
-    on_line = {commit.id for commit in line}
+    reader = walk.reader
     for origin in origins:
-        if origin.how is not How.MERGE or (origin.commit, origin.by) in verified or reader.resolve(origin.by) is None:
+        if (
+            origin.how is not How.MERGE
+            or (origin.commit, origin.by) in walk.merged
+            or reader.resolve(origin.by) is None
+        ):
             continue
-        # A cluster may be declared by another branch than its own.
-        known = line if origin.commit in on_line else reader.commits_between(base, origin.commit, first_parent=True)
-        series = next(series_with(reader, known, origin.commit, origin.by), ())
+        series = next(series_with(reader, source.commit, origin.commit, origin.by), ())
         if not series:
             raise _mismatch(f"commit {origin.commit[:12]} is not what merging {origin.by[:12]} gives")
-        verified.update((commit.id, origin.by) for commit in series)
+        walk.merged.update((commit.id, origin.by) for commit in series)
 
 
 def _note_self_approvals(walk: Walk, found: VerifiedEntry, source: SourceRevision) -> None:

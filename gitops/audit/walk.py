@@ -84,7 +84,8 @@ class Walk:
     `consumed` the approvals that any used. `settled` is whether the last entry left nothing unapplied, `settled_at` the source
     commit of the last one that did so. `declared` is what the cluster folder that was read last declares, after its tree id.
     `revocations` are decisions, by the approval they revoke.
-    `moved` has the number of the last entry that changed each resource, `schemas` the schema texts that were declared, by digest.
+    `merged` are the commits that were found to stand for a request, each with its head. `moved` has the number of the last entry
+    that changed each resource, `schemas` the schema texts that were declared, by digest.
     """
 
     reader: GitReader
@@ -99,6 +100,7 @@ class Walk:
     blobs: str | None = None
     settled: bool = True
     settled_at: str | None = None
+    merged: set[tuple[str, str]] = field(default_factory=set)
     announced: dict[str, AnnouncedOperation] = field(default_factory=dict)
     consumed: dict[str, ConsumedApproval] = field(default_factory=dict)
     declared: tuple[str, DesiredState | None] = ("", None)
