@@ -5,7 +5,7 @@ all. It cannot choose `Host`, which has the name that the browser asked for, nor
 
 1. A server that anyone may ask, because it asks for no token, answers only for names that lead nowhere but to its own machine:
    `localhost`, the loopback addresses, and the address that it was reached at, with any port (a tunnel has another one).
-2. An `Origin` has to be the host that was asked. No answer permits another one (CORS).
+2. An `Origin` must be the host that was asked. No answer permits another one (CORS).
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning.
 """
@@ -44,7 +44,7 @@ def refuse_other_sites(scope: Mapping[str, Any], *, any_host: bool) -> None:
         raise ProblemError(ApiProblem(421, ApiCode.BAD_REQUEST, message))
     own = {f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")}
     if any(value not in own for name, value in headers if name == b"origin"):
-        message = "pages of other sites may not ask this server: the Origin has to be the Host that is asked"
+        message = "pages of other sites may not ask this server: the Origin must be the Host that is asked"
         raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message))
 
 
