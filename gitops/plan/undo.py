@@ -89,9 +89,9 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
             case {"kind": "unsupported_change", "entity": str(entity), "reason": str(reason)}:
                 yield UndonePart(entity, Undo.IRREVERSIBLE, reason)
             case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
-                yield from _going(f"type `{name}`", name, f"{kind}:{name}", kept, "its rows")
+                yield from _going(name, f"{kind}:{name}", kept)
             case {"kind": "drop_property", "type_name": str(owner), "property_name": str(name)} if data is not None:
-                yield from _going(f"property `{owner}.{name}`", f"{owner}.{name}", data, kept, "its values")
+                yield from _going(f"{owner}.{name}", data, kept)
             case _ if data is not None:
                 yield from _coming_back(data, kept)
 
@@ -152,15 +152,17 @@ def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:
         yield UndonePart(name, Undo.LOST, f"{what}: no version that is kept has its data")
 
 
-def _going(what: str, name: str, data: str, kept: KeptData | None, lost: str) -> Iterator[UndonePart]:
-    """Something that goes with what was written to it since, its rows or its values; nothing where it has none."""
-    rows = None if kept is None else kept.rows.get(data)
+def _going(name: str, data: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """A type that is dropped with its rows, or a property with its values; nothing if there are none."""
+    kind, unit, of_it = ("property", "value", "") if "." in name else ("type", "row", " of it")
+    what, rows = f"{kind} `{name}`", None if kept is None else kept.rows.get(data)
     if kept is None or rows is None:
-        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many of {lost} are lost is not known here")
+        yield UndonePart(name, Undo.UNKNOWN, f"{what} goes: how many of its {unit}s are lost is not known here")
     elif rows:
-        number = f"{_counted(rows, 'row')} of it" if lost == "its rows" else _counted(rows, "value")
         keeps = f"version {kept.version} keeps {'it' if rows == 1 else 'them'}"
-        yield UndonePart(name, Undo.RESTORABLE, f"{what} goes with {number}: {keeps}", kept.version, rows)
+        yield UndonePart(
+            name, Undo.RESTORABLE, f"{what} goes with {_counted(rows, unit)}{of_it}: {keeps}", kept.version, rows
+        )
 
 
 def _counted(number: int, noun: str) -> str:
