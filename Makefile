@@ -25,7 +25,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo wheel test test-slow faults engine-faults fuzz fuzz-crash mutants lint bench docs lock clean
 .DEFAULT_GOAL := test
 
-$(READY): requirements.lock pyproject.toml
+# The version is in gitops/__init__.py, and an installation remembers it.
+$(READY): requirements.lock pyproject.toml gitops/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --require-hashes --requirement requirements.lock
