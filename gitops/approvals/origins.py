@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING
 
 from gitops.core.dataclass import dataclass
 from gitops.documents.forms import is_line
-from gitops.git.port import Commit, GitReader
+from gitops.git.port import Commit, CommitSignature, GitReader
 from gitops.model.address import Address
-from gitops.model.approval import CommitSignature
 from gitops.model.change import Action, Change
 from gitops.model.ledger import UNKNOWN_AUTHOR, WITH_ORIGINS, EntryKind, LedgerEntry
 from gitops.model.origin import Authors, How, Origin

@@ -33,6 +33,7 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
+from gitops.git.port import CommitSignature
 from gitops.model.address import Kind
 from gitops.model.approval import (
     APPROVAL_NAMESPACE,
@@ -41,7 +42,6 @@ from gitops.model.approval import (
     ApprovalEvidence,
     ApprovalStatement,
     ClusterTarget,
-    CommitSignature,
     Via,
 )
 from gitops.model.change import Change, Tier

@@ -30,10 +30,9 @@ from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import IntegrityError
-from gitops.git.port import GitReader
+from gitops.git.port import CommitSignature, GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import VerifiedEntry, read_verified_entry
-from gitops.model.approval import CommitSignature
 from gitops.model.trust import TrustRoot
 
 __all__ = ["VerifiedEnvelope", "check_envelope", "statement_of"]

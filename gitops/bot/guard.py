@@ -251,8 +251,8 @@ class PushGuard:
         self._check_rules(tree)
 
     def _check_folder(self, rule: NamedCluster, tree: str) -> Iterator[str]:
+        from gitops.config.git_folders import require_plain
         from gitops.config.load import load_desired
-        from gitops.git.folders import require_plain
 
         folder = self._reader.subtree(tree, rule.path)
         if folder is None:

@@ -20,6 +20,7 @@ from gitops.bot.revert_message import takes_back
 from gitops.bot.scopes import ClusterFolder, Found, Scopes, clusters_in_force, stores_in_force
 from gitops.cluster.workspace import Governance, Hints, OpenTarget, ProviderFactory, Stores, Workspace, by_rule
 from gitops.config.cache import CompileCache
+from gitops.config.git_folders import changed_paths, require_plain
 from gitops.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.config.load import declared_schema
 from gitops.config.sound import ContentTree, LedgerGraphs
@@ -30,7 +31,6 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError
 from gitops.core.faults import Faults
 from gitops.forge.port import ChangeRequest
-from gitops.git.folders import changed_paths, require_plain
 from gitops.git.port import GitReader, GitRemote, GitStore
 from gitops.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.ledger.port import LedgerStore, LedgerView

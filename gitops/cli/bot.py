@@ -23,7 +23,7 @@ from gitops.bot.results import LogLine, RunResult, combined_result, diagnostics_
 from gitops.bot.silent_forge import SilentForge
 from gitops.cli.interrupts import heeding_signals
 from gitops.cli.progress import watching
-from gitops.cli.shared import USAGE, complain, lasting, open_project, show_form, shows_progress
+from gitops.cli.shared import USAGE, bot_of, complain, lasting, open_project, show_form, shows_progress
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code, remedy
 from gitops.core.errors import GitopsError, UsageError
@@ -169,7 +169,7 @@ def _bot(
         forge, traffic = open_forge(found, time.sleep, local.project.tools.clock)
     # Entries of the ledger need a real name and key; kept plans may carry any name.
     person = local.person() if verb in _WRITE_LEDGER else local.person_or_none() or _ANONYMOUS
-    bot = local.bot(forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
+    bot = bot_of(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
     return bot, traffic
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from gitops.bot.changes import brings_nothing
 from gitops.bot.dispatch import handle_event
 from gitops.bot.results import LogLine
+from gitops.cli.shared import bot_of
 from gitops.cluster.steer import Steering
 from gitops.core.cancel import Cancellation
 from gitops.core.codes import Code
@@ -92,7 +93,7 @@ class ServedRepository:
         forge, _ = open_forge(found, self._pause, local.project.tools.clock)
         watched = WatchedForge(forge)
         # Reports go to the forge; a server has no job page.
-        bot = local.bot(cast(Forge, watched), self.kind, local.person(), lambda _: None)
+        bot = bot_of(local, cast(Forge, watched), self.kind, local.person())
         yield from handle_event(replace(bot, cancel=self._cancel), event)
         if watched.failure is not None:
             raise watched.failure

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -16,6 +17,9 @@ from gitops.render.characters import visible
 from gitops.wiring.system import git_setting
 
 if TYPE_CHECKING:
+    from gitops.bot.context import Bot, ClusterReport
+    from gitops.forge.port import Forge
+    from gitops.git.port import Person
     from gitops.graph.results import GraphOutcome
     from gitops.model.outcome import VerbOutcome
     from gitops.wiring.project import LocalProject
@@ -52,6 +56,31 @@ def open_project(
     if options.remote is None and not offline and _is_copy(local, forge):
         return LocalProject(path, "origin", login=login)
     return local
+
+
+def bot_of(
+    local: LocalProject,
+    forge: Forge,
+    forge_kind: str,
+    person: Person,
+    on_report: Callable[[ClusterReport], object] = lambda _: None,
+    *,
+    run_url: str = "",
+    silent: bool = False,
+) -> Bot:
+    """The bot of a repository. It signs attestations if there is a key; a `silent` one writes nothing, and signs nothing."""
+    from gitops.bot.context import Bot
+
+    local.project.tools = replace(local.project.tools, forge_kind=forge_kind)
+    return Bot(
+        project=local.project,
+        forge=forge,
+        actor=local.setting("gitops.actor") or person.email,
+        person=None if silent else person,
+        approval_publisher=None if silent else local.attestation_publishers(person),
+        run_url=run_url,
+        on_report=on_report,
+    )
 
 
 def _is_copy(local: LocalProject, forge: str | None) -> bool:

@@ -9,7 +9,7 @@ from gitops.approvals.origins import person_of_key
 from gitops.approvals.verify import HOSTED
 from gitops.config.gitops_yaml import CONFIG_FILE
 from gitops.doctor.findings import DoctorFinding, error, good
-from gitops.model.approval import CommitSignature
+from gitops.git.port import CommitSignature
 from gitops.model.trust import TrustRoot
 
 

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Protocol
 
 from gitops.core.dataclass import dataclass
-from gitops.model.approval import CommitSignature
 
 ZERO = "0" * 40
 
@@ -31,6 +30,23 @@ class Commit:
     author: Person
     committer: Person
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSignature:
+    """What cryptography says about a signed object: whether the signature is good, and for which key.
+
+    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty when unsigned.
+    `good` says that the signature is mathematically valid for the payload in `namespace`; whether the key is trusted is
+    decided by the trust root. `problem` explains a bad one.
+    """
+
+    signed: bool
+    good: bool
+    key: str = ""
+    key_type: str = ""
+    namespace: str = ""
+    problem: str = ""
 
 
 class EntryType(StrEnum):

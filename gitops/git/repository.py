@@ -31,11 +31,10 @@ from gitops.git.command import GitProgram, Output, Quarantine
 from gitops.git.loose import PRIORITY, LooseObjectGuard, object_folders
 from gitops.git.merging import check_size, is_parted_once, merge_apart, merged_index
 from gitops.git.objects import format_commit, is_id, is_ref, parse_commit, parse_tree, with_signature
-from gitops.git.port import ZERO, Commit, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
+from gitops.git.port import ZERO, Commit, CommitSignature, EntryType, MergeResult, NewCommit, RefUpdate, TreeEntry
 from gitops.git.refs import check_updates, is_below, transaction
 from gitops.git.signatures import sign, verify_commit, verify_detached
 from gitops.git.trees import RecentTrees, TreeLevels, TreeWriter, changed_paths
-from gitops.model.approval import CommitSignature
 
 _KINDS = {"commit": ObjectType.COMMIT, "tree": ObjectType.TREE, "blob": ObjectType.BLOB, "tag": ObjectType.TAG}
 _OUTSIDE = (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL)

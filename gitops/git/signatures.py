@@ -19,7 +19,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError
 from gitops.git.command import child_environment, run_program
 from gitops.git.objects import read_commit
-from gitops.model.approval import CommitSignature
+from gitops.git.port import CommitSignature
 
 __all__ = ["NAMESPACE", "make_key", "read_public_key", "sign", "verify_commit", "verify_detached"]
 

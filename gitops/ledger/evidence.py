@@ -14,7 +14,7 @@ from gitops.approvals.documents import (
 )
 from gitops.core.errors import GitopsError
 from gitops.documents.codec import SignedMessage
-from gitops.git.port import GitReader
+from gitops.git.port import CommitSignature, GitReader
 from gitops.ledger import layout
 from gitops.ledger.chain import ENTRY
 from gitops.ledger.documents import read_entry
@@ -22,7 +22,6 @@ from gitops.model.approval import (
     APPROVAL_NAMESPACE,
     ApprovalEvidence,
     ApprovalStatement,
-    CommitSignature,
     Decision,
     DecisionEvidence,
 )

@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from gitops.core.dataclass import dataclass
+from gitops.git.port import CommitSignature
 from gitops.model.address import Address
 from gitops.model.change import Action, Seen
 
@@ -128,23 +129,6 @@ class ApprovalStatement:
     emergency: str | None = None
     seen: Seen | None = None
     version: int = STATEMENT_VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class CommitSignature:
-    """What cryptography says about a signed object: whether the signature is good, and for which key.
-
-    `key` is the base64 text of the SSH public key blob (the second field of a public key line), empty when unsigned.
-    `good` says that the signature is mathematically valid for the payload in `namespace`; whether the key is trusted is
-    decided by the trust root. `problem` explains a bad one.
-    """
-
-    signed: bool
-    good: bool
-    key: str = ""
-    key_type: str = ""
-    namespace: str = ""
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gitops.config.commit_tree import CommitTree
 from gitops.config.sound import ContentTree
 from gitops.core.codes import Code
 from gitops.core.errors import UsageError
 from gitops.git.command import GitProgram, Quarantine, config_key
-from gitops.git.commit_tree import CommitTree
 from gitops.git.port import GitReader, Person
 from gitops.git.repository import Repository
 from gitops.wiring.system import share_files

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gitops.apply.provider import ClusterProvider
 from gitops.approving.sign import ApprovalPublisher
@@ -32,17 +31,17 @@ from gitops.config.gitops_yaml import ClusterRule
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
 from gitops.core.faults import Faults, NoFaults
-from gitops.forge.port import Forge, Permission
+from gitops.forge.port import Permission
 from gitops.forge.refs.document_forge import OperatorSettings
 from gitops.forge.refs.local import LocalForge
 from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote
-from gitops.git.head_pin import HeadPin
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.tracking_remote import TrackingRemote
 from gitops.ledger.anchor import AnchorFile
 from gitops.ledger.branch import BranchLedger, BranchSettings
 from gitops.ledger.chain import LEDGERS, approvals_prefix, ledger_ref
+from gitops.ledger.head_pin import HeadPin
 from gitops.ledger.heads import Heads
 from gitops.ledger.served import ServingReports
 from gitops.wiring.local import LocalRepository, open_commit_tree
@@ -52,9 +51,6 @@ from gitops.wiring.stores import admitted_root, edition, graph_engine, graph_uri
 from gitops.wiring.system import RandomIds, Setting, SystemClock
 from gitops.wiring.targets import declared_target
 from gitops.wiring.work_tree import proposed_scope
-
-if TYPE_CHECKING:
-    from gitops.bot.context import Bot, ClusterReport
 
 _CUSTOM, _BRANCH = "custom", "branch"
 # In rising order: a person in two lists has the higher permission.
@@ -164,30 +160,10 @@ class LocalProject(LocalRepository):
         author = self.person_or_none() or _NO_PERSON
         return LocalForge(self.repository, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
 
-    def bot(
-        self,
-        forge: Forge,
-        forge_kind: str,
-        person: Person,
-        on_report: Callable[[ClusterReport], None],
-        *,
-        run_url: str = "",
-        silent: bool = False,
-    ) -> Bot:
-        """The bot, which can sign attestations if there is a key. A `silent` one writes nothing, and signs nothing."""
-        from gitops.bot.context import Bot
-
-        key = None if silent else self.signing_key()
-        self.project.tools = replace(self.project.tools, forge_kind=forge_kind)
-        return Bot(
-            project=self.project,
-            forge=forge,
-            actor=self.setting("gitops.actor") or person.email,
-            person=None if silent else person,
-            approval_publisher=None if key is None else lambda cluster: self._publisher(cluster, person, key),
-            run_url=run_url,
-            on_report=on_report,
-        )
+    def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
+        """The means to sign an attestation as a person, for a cluster by its name; None without a key."""
+        key = self.signing_key()
+        return None if key is None else lambda cluster: self._publisher(cluster, person, key)
 
     def ledger(self, rule: ClusterRule, root: str | None = None) -> BranchLedger:
         """The branch ledger of a cluster, with its anchor where the storage `root` is known; reading it needs no identity."""

@@ -15,10 +15,9 @@ from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
 from gitops.git import hooks
 from gitops.git.command import GitProgram
-from gitops.git.port import GitReader
+from gitops.git.port import CommitSignature, GitReader
 from gitops.git.repository import Repository
 from gitops.git.signatures import make_key, read_public_key, sign, verify_detached
-from gitops.model.approval import CommitSignature
 from gitops.wiring.system import own_command
 
 __all__ = [

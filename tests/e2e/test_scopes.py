@@ -14,9 +14,9 @@ from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.sweep import sweep
 from gitops.cli.cluster import keeps_branch_ledgers
+from gitops.config.commit_tree import CommitTree
 from gitops.config.gitops_yaml import ClusterRule
 from gitops.forge.port import Account
-from gitops.git.commit_tree import CommitTree
 from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.ledger.chain import approvals_prefix, ledger_ref
 from gitops.model.ledger import LedgerEntry, LedgerState

@@ -14,6 +14,7 @@ from gitops.apply.apply import apply
 from gitops.apply.refresh import import_cluster, refresh
 from gitops.bot.dispatch import run_verb
 from gitops.bot.results import RunResult, combined_result
+from gitops.cli.shared import bot_of
 from gitops.cluster.status import force_unlock
 from gitops.cluster.steer import Steering
 from gitops.cluster.workspace import next_attempt
@@ -95,7 +96,7 @@ def _bot(scene: Scene, faults: Faults | None) -> VerbOutcome:
     """The job of the bot after a merge, which applies as `gitops.yaml` says."""
     assert isinstance(scene, BranchScene)
     local = scene.bots_project(faults)
-    bot = local.bot(local.forge(), "local", local.person(), lambda _: None)
+    bot = bot_of(local, local.forge(), "local", local.person())
     lines = list(run_verb(bot, "apply", ManualEvent()))
     assert combined_result(line.result for line in lines) is RunResult.DONE, [line.text for line in lines]
     return VerbOutcome(config_dir="")

@@ -11,10 +11,10 @@ import pytest
 from gitops.approvals.documents import statement_message
 from gitops.core.canonical import digest
 from gitops.core.errors import GitopsError
-from gitops.git.head_pin import HeadPin
 from gitops.git.port import GitRemote, NewCommit, RefUpdate
 from gitops.ledger import layout
 from gitops.ledger.branch import BranchLedger, BranchSettings
+from gitops.ledger.head_pin import HeadPin
 from gitops.ledger.port import BlobCondition, LedgerView
 from gitops.model.address import query_address
 from gitops.model.approval import ApprovalStatement

@@ -28,13 +28,13 @@ from gitops.approvals.verify import (
     verify_approval,
 )
 from gitops.core.clock import timestamp
+from gitops.git.port import CommitSignature
 from gitops.model.address import Address
 from gitops.model.approval import (
     Approval,
     ApprovalEvidence,
     ApprovalStatement,
     ClusterTarget,
-    CommitSignature,
     Decision,
     DecisionEvidence,
     DecisionKind,

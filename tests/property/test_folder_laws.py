@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gitops.config.git_folders import require_plain
 from gitops.config.sound import ComparedFolder, FolderDifference
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
-from gitops.git.folders import require_plain
 from gitops.git.port import EntryType, TreeEntry
 from tests.support.effort import cases
 

@@ -25,7 +25,7 @@ from gitops.bot.guard import PushGuard
 from gitops.bot.project import Project
 from gitops.cluster import gate
 from gitops.cluster import revocations as kept
-from gitops.config import cluster_yaml, loader, reader
+from gitops.config import cluster_yaml, commit_tree, loader, reader
 from gitops.config.sound import ComparedFolder, PlainFolder
 from gitops.config.source import EntryKind, normalize
 from gitops.config.trust_root import trust_root
@@ -34,7 +34,7 @@ from gitops.forge.events import CommentEvent
 from gitops.forge.port import Comment, Permission
 from gitops.forge.refs import records
 from gitops.forge.refs.document_forge import DocumentForge
-from gitops.git import command, commit_tree, remote
+from gitops.git import command, remote
 from gitops.git.objects import RawCommit
 from gitops.git.repository import Repository
 from gitops.graph import delete

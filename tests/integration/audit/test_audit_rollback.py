@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from gitops.git.head_pin import HeadPin
+from gitops.ledger.head_pin import HeadPin
 from tests.support.audit_desk import APPROVALS, SEEN, TRACKED, Desk
 from tests.support.audited import CLUSTER, Lie, saying
 from tests.support.git_fixture import run

@@ -61,7 +61,7 @@ def test_the_edition_moves_with_every_source_that_decides_what_a_folder_means(
         "config/load.py",
         "core/canonical.py",
         "model/resource.py",
-        "git/folders.py",
+        "config/git_folders.py",
     ):
         before = edition()
         (root / name).write_text((root / name).read_text() + "\n")

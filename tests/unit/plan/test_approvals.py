@@ -10,9 +10,10 @@ import pytest
 from gitops.approvals.data import covers_change
 from gitops.approvals.verify import ApprovalNeed, change_digest, one_per_person, verify_approval
 from gitops.core.clock import timestamp
+from gitops.git.port import CommitSignature
 from gitops.graph.port import MigrationPreview
 from gitops.model.address import Address
-from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget, CommitSignature
+from gitops.model.approval import Approval, ApprovalEvidence, ApprovalStatement, ClusterTarget
 from gitops.model.change import Action, Disposition, Reason
 from gitops.model.trust import DataGrowth, Signer, TrustRoot
 from tests.support.planning import SEEN, change, hexed

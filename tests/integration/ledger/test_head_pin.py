@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gitops.git.head_pin import HeadPin
+from gitops.ledger.head_pin import HeadPin
 
 ID = "ab" * 20
 
